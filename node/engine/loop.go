@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"slices"
+	"time"
+)
+
+// turnResult says what the owner goroutine has to do next.
+type turnResult int
+
+const (
+	turnAgain  turnResult = iota
+	turnIdle              // nothing can be computed until somebody pokes
+	turnClosed            // everything has ended
+)
+
+// turn is one round of the owner goroutine: see what callers want, give slots to
+// waiting requests, compute one step.
+func (e *Engine) turn() turnResult {
+	looked := e.dirty.Swap(false)
+	if looked {
+		if stopped, closed := e.look(); stopped {
+			e.endAll()
+			if closed {
+				return turnClosed
+			}
+		}
+	}
+	e.settleFollowers()
+	if looked {
+		e.admit()
+	}
+	result := turnAgain
+	if !e.embedStep() && !e.step() {
+		result = turnIdle
+	}
+	e.publish(result == turnIdle)
+	if e.config.afterTurn != nil {
+		e.config.afterTurn(e)
+	}
+	return result
+}
+
+// look takes note of cancelled sequences and of readers that read again, and tells
+// whether the engine was stopped and closed.
+func (e *Engine) look() (stopped, closed bool) {
+	e.mu.Lock()
+	stopped, closed = e.mu.stopped, e.mu.closed
+	e.wakeLocked()
+	e.mu.Unlock()
+	for i := len(e.running) - 1; i >= 0; i-- {
+		s := e.running[i]
+		if cause := e.cancelCause(s); cause != nil {
+			e.finish(s, FinishCancelled, cause)
+		} else if s.paused {
+			s.paused = s.out.isFull()
+		}
+	}
+	return stopped, closed
+}
+
+func (e *Engine) cancelCause(s *Sequence) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return s.cancel
+}
+
+// admit gives free slots to waiting requests, in order.
+func (e *Engine) admit() {
+	for len(e.running) < e.config.Parallel {
+		s := e.dequeue()
+		if s == nil {
+			return
+		}
+		s.running = true
+		s.paused = s.out.isFull() // its reader may have read while a preempted one waited
+		e.running = append(e.running, s)
+		e.config.Hooks.Admitted(s.label, e.config.Now().Sub(s.submitted))
+		e.place(s)
+	}
+}
+
+// dequeue takes the first waiting sequence if there is room for it. Nobody
+// overtakes it: a long prompt would wait for ever behind short ones.
+func (e *Engine) dequeue() *Sequence {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.mu.queue) == 0 || !e.hasRoom(e.mu.queue[0]) {
+		return nil
+	}
+	s := e.mu.queue[0]
+	e.mu.queue = slices.Delete(e.mu.queue, 0, 1)
+	s.state = stateRunning
+	e.mu.slots++
+	return s
+}
+
+// growthRoom is the number of cells that must be free per running sequence when
+// another is admitted to a cache that cannot hold all their contexts: fewer, and
+// they would soon preempt each other.
+const growthRoom = 64
+
+// hasRoom tells whether s fits beside the running sequences. With a cache for all
+// contexts it always does; alone, too.
+func (e *Engine) hasRoom(s *Sequence) bool {
+	if len(e.running) == 0 {
+		return true
+	}
+	if e.crowded {
+		return false
+	}
+	if e.cache.cells >= e.context*e.config.Parallel {
+		return true
+	}
+	need := e.cache.ledger.live + len(s.tokens) + growthRoom*(len(e.running)+1)
+	shared := 0
+	for _, r := range e.running {
+		need += r.pending()
+		if e.mayShare(s, r) {
+			shared = max(shared, commonPrefix(r.tokens, s.tokens))
+		}
+	}
+	return need-shared <= e.cache.cells
+}
+
+// mayShare tells whether s may use rows of another running sequence.
+func (e *Engine) mayShare(s, other *Sequence) bool {
+	return e.cache.canCut && !s.noReuse && !s.retried && s.salt == other.salt
+}
+
+// finish ends a running sequence. When its reader learns of it, slot and sampler
+// are free and its rows are resident or gone.
+func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
+	e.leave(s)
+	if s.entry != nil {
+		e.cache.keep(s.entry)
+		s.entry = nil
+	}
+	e.crowded = false
+	e.mu.Lock()
+	s.state = stateEnded
+	e.mu.slots--
+	if !s.started.IsZero() {
+		e.mu.hold = smooth(e.mu.hold, e.config.Now().Sub(s.started))
+	}
+	e.mu.Unlock()
+	e.dirty.Store(true) // a slot is free
+	s.end(reason, err)
+}
+
+// leave takes s out of the list of running sequences.
+func (e *Engine) leave(s *Sequence) {
+	i := slices.Index(e.running, s)
+	e.running = slices.Delete(e.running, i, i+1)
+	s.running, s.leader = false, nil
+}
+
+// preempt gives up a running sequence's rows and puts it back into the queue,
+// where its age puts it before all that came later.
+func (e *Engine) preempt(s *Sequence) {
+	e.config.Hooks.Preempted(s.label, s.computed)
+	e.giveUp(s)
+	e.mu.Lock()
+	cause := s.cancel
+	if cause == nil {
+		e.leave(s)
+		e.mu.slots--
+		s.state = stateQueued
+		i := slices.IndexFunc(e.mu.queue, func(q *Sequence) bool { return q.number > s.number })
+		if i < 0 {
+			i = len(e.mu.queue)
+		}
+		e.mu.queue = slices.Insert(e.mu.queue, i, s)
+	}
+	e.mu.Unlock()
+	if cause != nil {
+		e.finish(s, FinishCancelled, cause)
+	}
+	e.dirty.Store(true)
+}
+
+// giveUp drops the rows of a sequence.
+func (e *Engine) giveUp(s *Sequence) {
+	e.cache.drop(s.entry)
+	s.entry, s.computed = nil, 0
+}
+
+// youngest is the running sequence with rows that arrived last, nil if there are
+// fewer than two.
+func (e *Engine) youngest() *Sequence {
+	var last *Sequence
+	holders := 0
+	for _, s := range e.running {
+		if s.entry == nil {
+			continue
+		}
+		holders++
+		if last == nil || s.number > last.number {
+			last = s
+		}
+	}
+	if holders < 2 {
+		return nil
+	}
+	return last
+}
+
+// publish makes the state after a turn visible to Stats.
+func (e *Engine) publish(idle bool) {
+	e.stats.KVTokens = e.cache.ledger.live
+	e.stats.Resident = e.cache.ledger.used - e.cache.ledger.live
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.stats = e.stats
+	e.mu.idle = idle
+	if !idle {
+		e.mu.since = e.stats.LastStep
+	}
+}
+
+// endAll ends every request with ErrClosed and waits until nobody else uses the
+// backend.
+func (e *Engine) endAll() {
+	for len(e.running) > 0 {
+		e.finish(e.running[0], FinishCancelled, ErrClosed)
+	}
+	e.mu.Lock()
+	queue, embeds := e.mu.queue, e.mu.embeds
+	e.mu.queue, e.mu.embeds = nil, nil
+	for _, s := range queue {
+		s.state = stateEnded
+	}
+	for _, j := range embeds {
+		j.ended = true
+	}
+	e.mu.Unlock()
+	for _, s := range queue {
+		s.end(FinishCancelled, ErrClosed)
+	}
+	for _, j := range embeds {
+		j.end(ErrClosed)
+	}
+	e.mu.users.Wait()
+}
+
+// smooth is a moving average with a weight of 1/4 for the new value.
+func smooth(average, value time.Duration) time.Duration {
+	if average == 0 {
+		return value
+	}
+	return average + (value-average)/4
+}

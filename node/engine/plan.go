@@ -1,0 +1,154 @@
+package engine
+
+import "time"
+
+// plan chooses the work of one step, so that it fits into the cache. False: there
+// is none.
+func (e *Engine) plan() bool {
+	e.choose()
+	for !e.fit() {
+		e.preempt(e.youngest())
+		e.choose()
+	}
+	return len(e.work) > 0
+}
+
+// choose fills e.work: every sequence that lacks one token gets it, the others
+// share the budget for prompts. A suspect runs alone, every second step if others
+// have work, too.
+func (e *Engine) choose() {
+	e.work = e.work[:0]
+	suspect, others := e.survey()
+	e.flip = suspect != nil && (!e.flip || others == 0)
+	if e.flip {
+		e.work = append(e.work, work{s: suspect, n: min(suspect.pending(), e.budget(others))})
+		return
+	}
+	prompts := 0
+	for _, s := range e.running {
+		switch {
+		case !s.ready() || s.suspect:
+		case s.pending() == 1:
+			e.work = append(e.work, work{s: s, n: 1})
+		default:
+			prompts++
+		}
+	}
+	if prompts > 0 {
+		e.share(prompts, e.budget(len(e.work)))
+	}
+}
+
+// survey finds the first suspect and counts the other sequences that have work.
+func (e *Engine) survey() (suspect *Sequence, others int) {
+	for _, s := range e.running {
+		switch {
+		case !s.ready():
+		case !s.suspect:
+			others++
+		case suspect == nil:
+			suspect = s
+		}
+	}
+	return suspect, others
+}
+
+// share divides a budget of tokens among the sequences that catch up: equal parts,
+// so that a short prompt does not wait for a long one, and what short prompts
+// leave goes to the oldest.
+func (e *Engine) share(prompts, budget int) {
+	part, skip := budget/prompts, 0
+	if part == 0 {
+		part, skip = 1, e.rotation%prompts
+		e.rotation += budget
+	}
+	begin := len(e.work)
+	for round := range 2 { // the first skip sequences come last
+		i := 0
+		for _, s := range e.running {
+			if !s.ready() || s.suspect || s.pending() == 1 {
+				continue
+			}
+			if i++; (i <= skip) != (round == 1) || budget == 0 {
+				continue
+			}
+			n := min(part, s.pending(), budget)
+			e.work = append(e.work, work{s: s, n: n})
+			budget -= n
+		}
+	}
+	for i := begin; i < len(e.work) && budget > 0; i++ {
+		w := &e.work[i]
+		more := min(w.s.pending()-w.n, budget)
+		w.n += more
+		budget -= more
+	}
+}
+
+// budget is how many prompt tokens a step may compute beside streams that wait for
+// it.
+func (e *Engine) budget(streams int) int {
+	n := e.pace.fit(e.info.Batch, e.info.MicroBatch, aloneTime)
+	if streams > 0 {
+		n = e.pace.fit(e.config.StepBudget, unknownBudget, e.config.StepTime)
+	}
+	n = min(n, e.info.Batch-streams)
+	if e.squeeze > 0 {
+		n = min(n, e.squeeze)
+	}
+	return max(n, 1)
+}
+
+// fit makes room for e.work in the cache by evicting resident tokens. False: one
+// of the running sequences has to go. One that is alone always fits, because no
+// sequence is longer than the cache.
+func (e *Engine) fit() bool {
+	total := 0
+	for _, w := range e.work {
+		total += w.n
+	}
+	return e.cache.makeRoom(total) >= total
+}
+
+// Bounds of steps.
+const (
+	// aloneTime is what a step may last when nobody waits for a token: as long as a
+	// cancelled or a new request waits to be seen.
+	aloneTime = time.Second
+	// unknownBudget is the budget beside streams before anything was measured.
+	unknownBudget = 64
+	// budgetMin keeps the fixed cost of a step small against its use.
+	budgetMin = 16
+)
+
+// pace is the measured time that one token of a prompt takes.
+type pace struct {
+	known    bool
+	perToken time.Duration
+}
+
+// observe learns from a step that was mostly prompts.
+func (p *pace) observe(prompt, total int, took time.Duration) {
+	if prompt < budgetMin || prompt < total/2 {
+		return
+	}
+	each := took / time.Duration(total)
+	if !p.known {
+		p.known, p.perToken = true, each
+		return
+	}
+	p.perToken += (each - p.perToken) / 4
+}
+
+// fit halves n until that many tokens should take no longer than limit. Halving,
+// unlike dividing, makes the same steps of the same prompt whatever the noise of
+// the clock; unknown is the bound as long as nothing was measured.
+func (p *pace) fit(n, unknown int, limit time.Duration) int {
+	if !p.known {
+		return min(n, unknown)
+	}
+	for n/2 >= budgetMin && time.Duration(n)*p.perToken > limit {
+		n /= 2
+	}
+	return n
+}
