@@ -1,0 +1,180 @@
+package llama
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"tandem/node/engine"
+)
+
+// model is the engine.Backend. Its C side is used by the owner's thread only,
+// except for the vocabulary, which is read-only and guarded by vocab.mu against
+// Close.
+type model struct {
+	c     *C.td_model
+	info  engine.Info
+	vocab *vocab
+
+	// The C arrays that the next Decode reads, each of info.Batch entries.
+	token, pos, seq []int32
+	logits          []int8
+	decoded         int // entries of the last Decode; 0 after a failed one
+
+	grammars grammars
+
+	err C.td_error // of the owner's calls
+}
+
+func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
+	v, err := newVocab(c)
+	if err != nil {
+		C.td_free(c)
+		return nil, err
+	}
+	m := &model{c: c, vocab: v}
+	m.info = engine.Info{
+		Architecture:  C.GoString(&info.architecture[0]),
+		Description:   C.GoString(&info.description[0]),
+		Parameters:    int64(info.parameters),
+		SizeBytes:     int64(info.size_bytes),
+		ContextTrain:  int(info.context_train),
+		Context:       int(info.context),
+		Cells:         int(info.cells),
+		Batch:         int(info.batch),
+		MicroBatch:    int(info.micro_batch),
+		Sequences:     int(info.sequences),
+		Layers:        int(info.layers),
+		Embedding:     int(info.embedding),
+		Pooled:        bool(info.embeds),
+		CanCut:        bool(info.has_memory) && !bool(info.recurrent),
+		Recurrent:     bool(info.recurrent),
+		SlidingWindow: int(info.sliding_window),
+		KVType:        o.KVType,
+		KVBytesToken:  int64(info.kv_bytes_token),
+		Threads:       o.Threads,
+		Devices:       Devices(),
+	}
+	m.info.Context = sequenceContext(info, o)
+	if m.info.Pooled {
+		// A text to embed may fill a batch, in however many pieces.
+		m.info.MicroBatch = m.info.Batch
+	}
+	if info.chat_template != nil {
+		m.info.ChatTemplate = C.GoString(info.chat_template)
+	}
+	b, n := C.td_get_batch(c), int(info.batch)
+	m.token = unsafe.Slice((*int32)(b.token), n)
+	m.pos = unsafe.Slice((*int32)(b.pos), n)
+	m.seq = unsafe.Slice((*int32)(b.seq), n)
+	m.logits = unsafe.Slice((*int8)(b.logits), n)
+	return m, nil
+}
+
+// sequenceContext is how long one sequence may be. What llama.cpp reports is the
+// whole cache, rounded up.
+func sequenceContext(info *C.td_info, o Options) int {
+	n := int(info.context)
+	switch {
+	case o.Context > 0:
+		n = min(n, o.Context)
+	case info.context_train > 0:
+		n = min(n, int(info.context_train))
+	}
+	if info.whole_batch {
+		n = min(n, int(info.batch))
+	}
+	return n
+}
+
+func (m *model) Vocab() engine.Vocab { return m.vocab }
+
+func (m *model) Info() engine.Info { return m.info }
+
+func (m *model) Decode(b *engine.Batch) error {
+	n := b.Len()
+	if n == 0 || n > len(m.token) {
+		return fmt.Errorf("llama: a batch has 1 to %d tokens, this one %d", len(m.token), n)
+	}
+	for i, s := range b.Seq {
+		if s < 0 || int(s) >= m.info.Sequences {
+			return fmt.Errorf("llama: sequence id %d is not in 0 to %d", s, m.info.Sequences-1)
+		}
+		if b.Pos[i] < 0 {
+			return fmt.Errorf("llama: position %d is negative", b.Pos[i])
+		}
+	}
+	copy(m.token, b.Tokens)
+	copy(m.pos, b.Pos)
+	copy(m.seq, b.Seq)
+	for i, l := range b.Logits {
+		m.logits[i] = 0
+		if l {
+			m.logits[i] = 1
+		}
+	}
+	m.decoded = 0
+	switch C.td_decode(m.c, C.int32_t(n), &m.err) {
+	case C.TD_OK:
+		m.decoded = n
+		return nil
+	case C.TD_NO_ROOM:
+		return engine.ErrNoRoom
+	}
+	return errors.New("llama: decode: " + cause(errorText(&m.err)))
+}
+
+func (m *model) Embedding(seq engine.SeqID) ([]float32, error) {
+	if !m.info.Pooled {
+		return nil, errors.New("llama: the model was not loaded for embeddings")
+	}
+	last := -1
+	for i := range m.decoded {
+		if m.seq[i] == seq && m.logits[i] != 0 {
+			last = i
+		}
+	}
+	if last < 0 {
+		return nil, fmt.Errorf("llama: sequence %d had no output in the last batch", seq)
+	}
+	p := C.td_embedding(m.c, C.int32_t(seq), C.int32_t(last))
+	if p == nil {
+		return nil, fmt.Errorf("llama: no embedding of sequence %d", seq)
+	}
+	return unsafe.Slice((*float32)(p), m.info.Embedding), nil
+}
+
+func (m *model) Remove(seq engine.SeqID, from, to int) bool {
+	m.mustBeSeq(seq)
+	if to < 0 {
+		to = -1
+	}
+	return bool(C.td_seq_remove(m.c, C.int32_t(seq), position(from), position(to)))
+}
+
+func (m *model) Copy(src, dst engine.SeqID, from, to int) {
+	m.mustBeSeq(src)
+	m.mustBeSeq(dst)
+	C.td_seq_copy(m.c, C.int32_t(src), C.int32_t(dst), position(from), position(to))
+}
+
+// mustBeSeq stops a caller's bug before llama.cpp aborts the process for it.
+func (m *model) mustBeSeq(seq engine.SeqID) {
+	if seq < 0 || int(seq) >= m.info.Sequences {
+		panic(fmt.Sprintf("llama: sequence id %d is not in 0 to %d", seq, m.info.Sequences-1))
+	}
+}
+
+func position(p int) C.int32_t { return C.int32_t(max(-1, min(p, math.MaxInt32))) }
+
+func (m *model) Close() {
+	m.vocab.close()
+	if m.c != nil {
+		C.td_free(m.c)
+		m.c = nil
+	}
+}
