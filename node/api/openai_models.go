@@ -1,0 +1,66 @@
+package api
+
+import "net/http"
+
+// openAIModel is a model in OpenAI's list; what follows owned_by is ours.
+type openAIModel struct {
+	ID            string   `json:"id"`
+	Object        string   `json:"object"`
+	Created       int64    `json:"created"`
+	OwnedBy       string   `json:"owned_by"`
+	ContextLength int      `json:"context_length"`
+	MaxModelLen   int      `json:"max_model_len"`
+	Parameters    int64    `json:"parameters"`
+	Quantization  string   `json:"quantization"`
+	Family        string   `json:"family"`
+	Size          int64    `json:"size"`
+	Capabilities  []string `json:"capabilities"`
+	Loaded        bool     `json:"loaded"`
+	Source        string   `json:"source"`
+}
+
+func openAIModelOf(m Model) openAIModel {
+	return openAIModel{ID: m.Name, Object: "model", Created: m.Modified.Unix(), OwnedBy: m.Source,
+		ContextLength: m.ContextLength, MaxModelLen: m.ContextLength, Parameters: m.Parameters, Quantization: m.Quantization,
+		Family: m.Family, Size: m.Size, Capabilities: notNil(m.Capabilities), Loaded: m.Loaded, Source: m.Source}
+}
+
+// notNil makes an empty list of none, which JSON would write as null.
+func notNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func (s *Server) listModels(w http.ResponseWriter, r *http.Request) {
+	models, err := s.cfg.Library.List(r.Context())
+	if err != nil {
+		refuseOpenAI(w, s.explain(w, err))
+		return
+	}
+	out := struct {
+		Object string        `json:"object"`
+		Data   []openAIModel `json:"data"`
+	}{"list", make([]openAIModel, 0, len(models))}
+	for _, m := range models {
+		out.Data = append(out.Data, openAIModelOf(m))
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// getModel serves /v1/models/{id}. Ids hold slashes and colons, escaped or not.
+func (s *Server) getModel(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if !validModelName(id) { // not repeated: unescaped it may read as a path
+		refuseOpenAI(w, &Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Param: "model",
+			Message: "the id in the address is not a name that a model can have"})
+		return
+	}
+	m, err := s.cfg.Library.Show(r.Context(), id)
+	if err != nil {
+		refuseOpenAI(w, s.explain(w, err))
+		return
+	}
+	writeJSON(w, http.StatusOK, openAIModelOf(m.Model))
+}
