@@ -1,0 +1,297 @@
+// A small stand-in for a node: it serves the built page with the real headers
+// and plays the API. What an answer does is asked for by a word in the
+// question, see behaviours.
+
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { extname, join, normalize } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const media = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8', '.svg': 'image/svg+xml' };
+
+/** The policy is read from the Go source, so that the page is tested under the one that it gets. */
+function contentSecurityPolicy() {
+  const source = readFileSync(join(root, 'webui.go'), 'utf8');
+  const [, value] = /const contentSecurityPolicy = ((?:"[^"]*"(?:\s*\+\s*)?)+)/.exec(source) ?? [];
+  if (!value) throw new Error('webui.go has no contentSecurityPolicy');
+  return [...value.matchAll(/"([^"]*)"/g)].map(([, part]) => part).join('');
+}
+
+const sample = `Here is **how**, in short:
+
+1. Read the prompt
+2. Write the answer
+
+| box | role | tokens/s |
+|---|---|--:|
+| attic | prefill | 1,240 |
+| cellar | decode | 38 |
+
+\`\`\`python
+def greet(name: str) -> str:
+    """Say hello."""
+    return f"Hello, {name}!"  # done
+\`\`\`
+
+> Both wheels turn.
+
+See [the docs](https://example.com/docs) or \`tandem --help\`.`;
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Each yields pieces: a string, {reasoning}, {error}, {finish} or {cut: true}. */
+const behaviours = {
+  async *runon() {
+    for (let i = 0; ; i++) {
+      yield `word${i} `;
+      await wait(20);
+    }
+  },
+  async *fail() {
+    for (let i = 0; i < 30; i++) yield `part${i} `;
+    yield { error: { message: 'the engine stopped', type: 'server_error', code: 'engine_failed' } };
+  },
+  async *cut() {
+    for (let i = 0; i < 20; i++) yield `part${i} `;
+    await wait(100);
+    yield { cut: true };
+  },
+  async *fill() {
+    for (let i = 0; i < 40; i++) yield `full${i} `;
+    yield { finish: 'length' };
+  },
+  async *think() {
+    for (const word of ['Let', ' me', ' see', '.', ' Two', ' and', ' two', '…']) {
+      yield { reasoning: word };
+      await wait(60);
+    }
+    for (const word of ['It', ' is', ' four', '.']) {
+      yield word;
+      await wait(30);
+    }
+  },
+  async *show() {
+    for (const piece of sample.match(/[\s\S]{1,6}/g)) {
+      yield piece;
+      await wait(8);
+    }
+  },
+  async *long() {
+    const block = sample + '\n\n';
+    for (let i = 0; i < 150; i++) {
+      yield block;
+      if (i % 5 === 0) await wait(10);
+    }
+  },
+  async *spell(question) {
+    const [, word] = /^spell (\w+)/.exec(question);
+    for (let i = 0; i < 60; i++) {
+      yield `${word} `;
+      await wait(60);
+    }
+  },
+  async *say() {
+    for (const word of ['Hello', ' there', '.']) yield word;
+  },
+};
+
+export async function startFakeNode() {
+  const policy = contentSecurityPolicy();
+  const state = {
+    key: '', // asked for if set
+    running: 0,
+    requests: [], // bodies of completions
+    models: ['tandem-135m:latest', 'other-1b', 'embed-small'],
+    loaded: new Set(['tandem-135m:latest']),
+    generated: 0,
+  };
+
+  const server = createServer((request, response) => {
+    handle(request, response).catch((err) => {
+      if (!response.headersSent) response.writeHead(500);
+      response.end(String(err));
+    });
+  });
+
+  async function handle(request, response) {
+    const { pathname } = new URL(request.url, 'http://node');
+    if (pathname === '/' || pathname.startsWith('/ui')) return page(pathname, response);
+    if (pathname === '/healthz') return response.end('ok');
+    if (state.key && request.headers.authorization !== `Bearer ${state.key}`) {
+      return json(response, { error: { message: 'a valid API key is needed', type: 'invalid_request_error', param: null, code: 'invalid_api_key' } }, 401);
+    }
+    const body = await readBody(request);
+    switch (`${request.method} ${pathname}`) {
+      case 'GET /v1/models':
+        return json(response, { object: 'list', data: state.models.map((id) => ({ id: id.replace(':latest', ''), object: 'model', context_length: 4096, source: id === 'other-1b' ? 'ollama' : 'tandem' })) });
+      case 'GET /api/tags':
+        return json(response, { models: state.models.map(ollamaModel) });
+      case 'GET /api/ps':
+        return json(response, { models: [...state.loaded].map((name) => ({ ...ollamaModel(name), size: 220e6, expires_at: new Date(Date.now() + 240e3).toISOString() })) });
+      case 'POST /api/pull':
+        return pull(body, response);
+      case 'DELETE /api/delete':
+        state.models = state.models.filter((name) => plain(name) !== plain(body.model));
+        return response.end();
+      case 'POST /api/generate': {
+        const name = state.models.find((known) => plain(known) === plain(body.model));
+        if (body.keep_alive === 0) state.loaded.delete(name);
+        else state.loaded.add(name);
+        return json(response, { done: true });
+      }
+      case 'GET /admin/status':
+        return json(response, status());
+      case 'GET /admin/events':
+        return events(response);
+      case 'POST /v1/chat/completions':
+        return complete(request, body, response);
+      default:
+        return json(response, { error: { message: `no route ${pathname}` } }, 404);
+    }
+  }
+
+  const plain = (name) => name.replace(/:latest$/, '');
+
+  function ollamaModel(name) {
+    const embeds = name.startsWith('embed');
+    return { name, size: 144e6, details: { family: 'llama', parameter_size: '135M', quantization_level: 'Q8_0' }, capabilities: embeds ? ['embedding'] : ['completion'] };
+  }
+
+  function page(pathname, response) {
+    const path = pathname.startsWith('/ui/assets/') ? normalize(pathname.slice('/ui'.length)) : '/index.html';
+    let content;
+    try {
+      content = readFileSync(join(root, 'dist', path));
+    } catch {
+      response.writeHead(404);
+      return response.end();
+    }
+    response.writeHead(200, { 'Content-Type': media[extname(path)] ?? 'application/octet-stream', 'Content-Security-Policy': policy, 'X-Content-Type-Options': 'nosniff', 'Cache-Control': 'no-cache' });
+    return response.end(content);
+  }
+
+  async function pull({ model }, response) {
+    response.writeHead(200, { 'Content-Type': 'application/x-ndjson' });
+    const line = (value) => response.write(JSON.stringify(value) + '\n');
+    line({ status: 'pulling manifest' });
+    if (model.includes('missing')) return response.end(JSON.stringify({ error: `model "${model}" is not in the registry` }) + '\n');
+    const total = 144e6;
+    for (let completed = 0; completed <= total && !response.destroyed; completed += total / 20) {
+      line({ status: 'downloading', digest: 'sha256:1', total, completed });
+      await wait(60);
+    }
+    if (response.destroyed) return;
+    state.models.push(model);
+    line({ status: 'success' });
+    response.end();
+  }
+
+  function status() {
+    const model = (name) => ({
+      name,
+      memory_bytes: 220e6,
+      context: 4096,
+      slots: 4,
+      running: state.running,
+      queued: 0,
+      kv_tokens: 812,
+      kv_cells: 16384,
+      resident_tokens: 2048,
+      prompt_tokens_computed: 4100,
+      prompt_tokens_reused: 9800,
+      tokens_generated: state.generated,
+    });
+    return {
+      node: { id: 'n1', name: 'attic', role: 'hybrid', version: '0.1.0', ready: true, uptime_seconds: 4210 },
+      requests: { running: state.running, queued: 0 },
+      open_streams: state.running,
+      models: [...state.loaded].map(model),
+      devices: [{ name: 'CPU', description: '8 cores', kind: 'cpu' }],
+    };
+  }
+
+  function events(response) {
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    const send = (kind, data) => response.write(`event: ${kind}\ndata: ${JSON.stringify({ time: new Date().toISOString(), kind, data })}\n\n`);
+    send('model_loaded', { model: 'tandem-135m', seconds: 0.8, device: 'cpu', context: 4096, slots: 4 });
+    const timer = setInterval(
+      () => send('request_finished', { id: 'chatcmpl-1', endpoint: 'chat', model: 'tandem-135m', outcome: 'stop', status: 200, prompt_tokens: 612, cached_tokens: 576, completion_tokens: 48, ttft_seconds: 0.05, seconds: 1.3 }),
+      700,
+    );
+    response.on('close', () => clearInterval(timer));
+  }
+
+  async function complete(request, body, response) {
+    state.requests.push(body);
+    const question = body.messages.findLast(({ role }) => role === 'user')?.content ?? '';
+    const word = question.startsWith('Continue your last answer') ? 'say' : question.split(' ')[0];
+    if (word === 'toolong') {
+      const message = 'the prompt has 5000 tokens, but the context holds 4096, of which at least one is kept for the answer';
+      return json(response, { error: { message, type: 'invalid_request_error', param: 'messages', code: 'context_length_exceeded' } }, 400);
+    }
+    if (word === 'busy') {
+      response.setHeader('Retry-After', '3');
+      return json(response, { error: { message: 'the queue of this model is full', type: 'server_error', param: null, code: 'overloaded' } }, 503);
+    }
+    let open = true;
+    const closed = () => {
+      if (open) state.running--;
+      open = false;
+    };
+    state.running++;
+    response.on('close', closed);
+    response.writeHead(200, { 'Content-Type': 'text/event-stream', 'X-Tandem-Node': 'attic', 'X-Tandem-Prefill': 'local', 'X-Tandem-Reason': 'the prompt was already here: 576 of 612 tokens' });
+    const send = (value) => response.write(`data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', model: body.model, ...value })}\n\n`);
+    send({ choices: [{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }] });
+    response.write(': keep-alive\n\n');
+    await wait(150);
+    let tokens = 0;
+    for await (const piece of (behaviours[word] ?? behaviours.say)(question)) {
+      if (!open) return;
+      if (piece.cut) return response.destroy();
+      if (piece.error) {
+        send(piece);
+        return response.end();
+      }
+      if (piece.finish) {
+        finish(piece.finish);
+        return;
+      }
+      tokens++;
+      state.generated++;
+      send({ choices: [{ index: 0, delta: piece.reasoning ? { reasoning_content: piece.reasoning } : { content: piece }, finish_reason: null }] });
+    }
+    finish('stop');
+
+    function finish(reason) {
+      send({ choices: [{ index: 0, delta: {}, finish_reason: reason }] });
+      send({ choices: [], usage: { prompt_tokens: 612, completion_tokens: tokens, total_tokens: 612 + tokens, prompt_tokens_details: { cached_tokens: 576 } } });
+      response.end('data: [DONE]\n\n');
+    }
+  }
+
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `http://127.0.0.1:${server.address().port}`,
+    state,
+    close() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+function json(response, value, code = 200) {
+  response.writeHead(code, { 'Content-Type': 'application/json' });
+  response.end(JSON.stringify(value));
+}
+
+async function readBody(request) {
+  let text = '';
+  for await (const piece of request) text += piece;
+  return text === '' ? {} : JSON.parse(text);
+}
+
+// Run by itself it is something to look at: node e2e/fake-node.mjs
+if (process.argv[1] === fileURLToPath(import.meta.url)) console.log((await startFakeNode()).url);
