@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"tandem/node"
+	"tandem/node/api"
+)
+
+func (a *app) pullCommand() *cobra.Command {
+	return &cobra.Command{Use: "pull REF", Short: "Get a model: name:tag, hf.co/org/repo[:quant], an https URL, a .gguf file",
+		Args: exactArgs(1, 1, "one model reference"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, err := a.config()
+			if err != nil {
+				return err
+			}
+			p := newProgress(a.env)
+			defer p.close()
+			err = a.pullThroughNode(cmd.Context(), c, args[0], p.show)
+			if errors.As(err, new(errNoNode)) {
+				err = a.withLibrary(c, func(l api.Library) error { return l.Pull(cmd.Context(), args[0], p.show) })
+			}
+			return err
+		}}
+}
+
+// pullThroughNode lets the running node download, so that it can serve the model
+// at once. A path means a file of this machine, which only this process can read.
+func (a *app) pullThroughNode(ctx context.Context, c node.Config, ref string, show func(api.PullProgress)) error {
+	if node.IsPath(ref) {
+		return errNoNode{}
+	}
+	resp, err := newClient(c).do(ctx, http.MethodPost, "/api/pull", map[string]any{"model": ref})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return lines(resp.Body, func(line []byte) error {
+		var p struct {
+			Status, Digest, Error string
+			Total, Completed      int64
+		}
+		if err := json.Unmarshal(line, &p); err != nil {
+			return err
+		}
+		if p.Error != "" {
+			return errors.New(p.Error)
+		}
+		show(api.PullProgress{Status: p.Status, Digest: p.Digest, Total: p.Total, Completed: p.Completed})
+		return nil
+	})
+}
+
+// withLibrary opens the model store of the data folder without a node.
+func (a *app) withLibrary(c node.Config, use func(api.Library) error) error {
+	l, err := node.OpenLibrary(c)
+	if err != nil {
+		return err
+	}
+	return use(l)
+}
+
+func (a *app) modelsCommand() *cobra.Command {
+	var asJSON, quiet bool
+	cmd := &cobra.Command{Use: "models", Aliases: []string{"list", "ls"}, Short: "List the models on this machine", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := a.config()
+			if err != nil {
+				return err
+			}
+			var models []api.Model
+			err = a.withLibrary(c, func(l api.Library) error {
+				models, err = l.List(cmd.Context())
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			switch {
+			case asJSON:
+				return printJSON(a.env.Out, models)
+			case quiet:
+				for _, m := range models {
+					fmt.Fprintln(a.env.Out, m.Name)
+				}
+				return nil
+			}
+			t := newTable(a.env.Out, "NAME", "SIZE", "QUANT", "FAMILY", "CHANGED", "FROM")
+			for _, m := range models {
+				t.row(m.Name, humanize.IBytes(uint64(m.Size)), m.Quantization, m.Family, humanize.Time(m.Modified), m.Source)
+			}
+			return t.flush()
+		}}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	return cmd
+}
+
+func (a *app) removeCommand() *cobra.Command {
+	return &cobra.Command{Use: "rm NAME", Short: "Delete a model from the data folder", Args: exactArgs(1, 1, "one model name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, err := a.config()
+			if err != nil {
+				return err
+			}
+			resp, err := newClient(c).do(cmd.Context(), http.MethodDelete, "/api/delete", map[string]any{"model": args[0]})
+			if errors.As(err, new(errNoNode)) {
+				return a.withLibrary(c, func(l api.Library) error { return l.Delete(cmd.Context(), args[0]) })
+			}
+			if err != nil {
+				return err
+			}
+			return resp.Body.Close()
+		}}
+}
+
+// progress shows a download: a bar on a terminal, a line for every change of
+// status elsewhere.
+type progress struct {
+	env    Env
+	tty    bool
+	bar    *progressbar.ProgressBar
+	status string
+	total  int64
+}
+
+func newProgress(env Env) *progress {
+	f, ok := env.Err.(*os.File)
+	return &progress{env: env, tty: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+func (p *progress) show(s api.PullProgress) {
+	if s.Status != p.status {
+		p.close()
+		p.status = s.Status
+		if s.Total == 0 || !p.tty {
+			fmt.Fprintln(p.env.Err, describe(s))
+		}
+	}
+	if s.Total > 0 && p.tty {
+		if p.bar == nil || p.total != s.Total {
+			p.total = s.Total
+			p.bar = progressbar.NewOptions64(s.Total, progressbar.OptionSetWriter(p.env.Err), progressbar.OptionSetDescription(s.Status),
+				progressbar.OptionShowBytes(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+		}
+		p.bar.Set64(s.Completed)
+	}
+}
+
+func describe(s api.PullProgress) string {
+	if s.Total > 0 {
+		return fmt.Sprintf("%s (%s)", s.Status, humanize.IBytes(uint64(s.Total)))
+	}
+	return s.Status
+}
+
+func (p *progress) close() {
+	if p.bar != nil {
+		p.bar.Finish()
+		p.bar = nil
+	}
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"tandem/node/api"
+	"tandem/node/engine"
+)
+
+// Embed computes one vector of unit length per input.
+func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult, error) {
+	n.running.Add(1)
+	defer n.running.Add(-1)
+	start := time.Now()
+	m, err := n.store.Resolve(r.Model)
+	if err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	lease, err := n.pool.Acquire(ctx, embedding(m))
+	if err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	defer func() { lease.Release(r.KeepAlive) }()
+	eng, p := lease.Engine(), &plan{}
+	if err := tokenizePrompts(eng.Vocab(), r.Inputs, p); err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	if err := fitInputs(eng.Info(), p, r.Truncate); err != nil {
+		return api.EmbedResult{}, err
+	}
+	vectors, err := eng.Embed(ctx, p.prompts)
+	if err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	if r.Dimensions > 0 {
+		if vectors, err = shorten(vectors, r.Dimensions); err != nil {
+			return api.EmbedResult{}, err
+		}
+	}
+	return api.EmbedResult{Model: m.Name, Vectors: vectors, PromptTokens: p.tokens(), Load: lease.LoadTime(), Total: time.Since(start)}, nil
+}
+
+// fitInputs refuses inputs that are too long, or cuts them if the client asked
+// for that.
+func fitInputs(info engine.Info, p *plan, truncate bool) error {
+	limit := min(info.Context, info.MicroBatch)
+	for i, tokens := range p.prompts {
+		switch {
+		case len(tokens) <= limit:
+		case truncate:
+			p.prompts[i] = tokens[:limit]
+		default:
+			e := api.ContextExceeded(len(tokens), limit)
+			e.Param, e.Message = "input", fmt.Sprintf("input %d has %d tokens, but the model takes %d", i, len(tokens), limit)
+			return e
+		}
+	}
+	return nil
+}
+
+// shorten keeps the first values of vectors and restores their unit length, as
+// models trained for several lengths expect.
+func shorten(vectors [][]float32, dimensions int) ([][]float32, error) {
+	for i, v := range vectors {
+		if dimensions > len(v) {
+			return nil, api.BadRequest("dimensions", "dimensions: %d is more than the %d of this model; allowed: 1 to %d", dimensions, len(v), len(v))
+		}
+		var sum float64
+		for _, x := range v[:dimensions] {
+			sum += float64(x) * float64(x)
+		}
+		out := make([]float32, dimensions)
+		for k, x := range v[:dimensions] {
+			out[k] = float32(float64(x) / math.Sqrt(max(sum, math.SmallestNonzeroFloat64)))
+		}
+		vectors[i] = out
+	}
+	return vectors, nil
+}
+
+// Tokenize implements api.Generator.
+func (n *Node) Tokenize(ctx context.Context, model, text string, special bool) ([]int32, error) {
+	var tokens []int32
+	err := n.withVocab(ctx, model, func(v engine.Vocab) (err error) {
+		tokens, err = v.Tokenize(text, special)
+		return err
+	})
+	return tokens, err
+}
+
+// Detokenize implements api.Generator.
+func (n *Node) Detokenize(ctx context.Context, model string, tokens []int32) (string, error) {
+	var text []byte
+	err := n.withVocab(ctx, model, func(v engine.Vocab) error {
+		for i, t := range tokens {
+			if t < 0 || int(t) >= v.Size() {
+				return api.BadRequest("tokens", "tokens[%d]: %d is not in the vocabulary; allowed: 0 to %d", i, t, v.Size()-1)
+			}
+			text = append(text, v.Piece(t, true)...)
+		}
+		return nil
+	})
+	return validText(text), err
+}
+
+// withVocab uses the vocabulary of a model, loading it if need be.
+func (n *Node) withVocab(ctx context.Context, model string, use func(engine.Vocab) error) error {
+	m, err := n.store.Resolve(model)
+	if err != nil {
+		return refusal(model, err)
+	}
+	lease, err := n.pool.Acquire(ctx, generating(m))
+	if err != nil {
+		return refusal(model, err)
+	}
+	defer lease.Release(nil)
+	return refusal(model, use(lease.Engine().Vocab()))
+}

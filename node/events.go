@@ -1,0 +1,212 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tandem/node/api"
+)
+
+// An event is something that happened on this node, typed: the log, the metrics
+// and /admin/events all listen to the same ones, so they cannot disagree.
+type event interface {
+	kind() string // name in the log and on /admin/events; a closed set
+	level() slog.Level
+}
+
+type (
+	// ModelLoading comes before a model file is opened.
+	ModelLoading struct {
+		Model       string `json:"model"`
+		MemoryBytes int64  `json:"memory_bytes"`
+	}
+	// ModelLoaded comes when a model can answer.
+	ModelLoaded struct {
+		Model   string  `json:"model"`
+		Seconds float64 `json:"seconds"`
+		Device  string  `json:"device"`
+		Context int     `json:"context"`
+		Slots   int     `json:"slots"`
+	}
+	// ModelUnloaded comes after a model's memory was freed.
+	ModelUnloaded struct {
+		Model  string `json:"model"`
+		Reason string `json:"reason"`
+	}
+	// ModelFailed comes when a model could not be loaded.
+	ModelFailed struct {
+		Model string `json:"model"`
+		Error string `json:"error"`
+	}
+	// RequestPlaced comes when a request was admitted and cannot be refused any
+	// more.
+	RequestPlaced struct {
+		ID           string `json:"id"`
+		Model        string `json:"model"`
+		PromptTokens int    `json:"prompt_tokens"`
+		Choices      int    `json:"choices"`
+		Decode       string `json:"decode"`
+		Prefill      string `json:"prefill"`
+		Reason       string `json:"reason"`
+	}
+	// RequestFinished comes once for every request that was decoded, also for
+	// those that were refused.
+	RequestFinished struct {
+		ID               string  `json:"id"`
+		Endpoint         string  `json:"endpoint"`
+		Model            string  `json:"model"`
+		Outcome          string  `json:"outcome"`
+		Status           int     `json:"status"`
+		PromptTokens     int     `json:"prompt_tokens"`
+		CachedTokens     int     `json:"cached_tokens"`
+		CompletionTokens int     `json:"completion_tokens"`
+		TTFT             float64 `json:"ttft_seconds"`
+		Seconds          float64 `json:"seconds"`
+
+		intervals api.Intervals // between its tokens; for the metrics only
+	}
+	// PullFinished comes when a download ended; Error is "" if it is complete.
+	PullFinished struct {
+		Ref   string `json:"ref"`
+		Bytes int64  `json:"bytes"`
+		Error string `json:"error,omitempty"`
+	}
+	// Ready comes when the node begins or ceases to be able to answer.
+	Ready struct {
+		Ready  bool   `json:"ready"`
+		Reason string `json:"reason,omitempty"`
+	}
+)
+
+func (ModelLoading) kind() string    { return "model_loading" }
+func (ModelLoaded) kind() string     { return "model_loaded" }
+func (ModelUnloaded) kind() string   { return "model_unloaded" }
+func (ModelFailed) kind() string     { return "model_failed" }
+func (RequestPlaced) kind() string   { return "request_placed" }
+func (RequestFinished) kind() string { return "request_finished" }
+func (PullFinished) kind() string    { return "pull_finished" }
+func (Ready) kind() string           { return "ready" }
+
+func (ModelLoading) level() slog.Level    { return slog.LevelInfo }
+func (ModelLoaded) level() slog.Level     { return slog.LevelInfo }
+func (ModelUnloaded) level() slog.Level   { return slog.LevelInfo }
+func (ModelFailed) level() slog.Level     { return slog.LevelError }
+func (RequestPlaced) level() slog.Level   { return slog.LevelDebug }
+func (RequestFinished) level() slog.Level { return slog.LevelInfo }
+func (PullFinished) level() slog.Level    { return slog.LevelInfo }
+func (Ready) level() slog.Level           { return slog.LevelInfo }
+
+// subscriberBuffer is how many events a slow listener of /admin/events may lag
+// behind before it loses some. A page that shows the last minute needs far less.
+const subscriberBuffer = 256
+
+// eventHub hands events to listeners. Listeners run on the goroutine that emits
+// and must not block; subscribers get copies through bounded channels.
+type eventHub struct {
+	listeners []func(event) // fixed after New
+
+	mu struct {
+		sync.Mutex
+		subscribers map[chan streamEvent]struct{}
+	}
+}
+
+// streamEvent is an event as it goes to /admin/events.
+type streamEvent struct {
+	kind string
+	data []byte
+}
+
+func newEventHub(listeners ...func(event)) *eventHub {
+	h := &eventHub{listeners: listeners}
+	h.mu.subscribers = map[chan streamEvent]struct{}{}
+	return h
+}
+
+func (h *eventHub) emit(e event) {
+	for _, listen := range h.listeners {
+		listen(e)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.subscribers) == 0 {
+		return
+	}
+	data, err := json.Marshal(struct {
+		Time time.Time `json:"time"`
+		Kind string    `json:"kind"`
+		Data event     `json:"data"`
+	}{time.Now(), e.kind(), e})
+	if err != nil {
+		return
+	}
+	for ch := range h.mu.subscribers {
+		select {
+		case ch <- streamEvent{e.kind(), data}:
+		default: // the subscriber lags: it loses this one and sees a gap in time
+		}
+	}
+}
+
+// subscribe calls each for every event until ctx ends or each fails.
+func (h *eventHub) subscribe(ctx context.Context, each func(name string, data []byte) error) error {
+	ch := make(chan streamEvent, subscriberBuffer)
+	h.mu.Lock()
+	h.mu.subscribers[ch] = struct{}{}
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.mu.subscribers, ch)
+		h.mu.Unlock()
+	}()
+	for {
+		select {
+		case e := <-ch:
+			if err := each(e.kind, e.data); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// logEvents is the listener that writes the log.
+func logEvents(log *slog.Logger) func(event) {
+	return func(e event) {
+		if !log.Enabled(context.Background(), e.level()) {
+			return
+		}
+		log.LogAttrs(context.Background(), e.level(), e.kind(), attributes(e)...)
+	}
+}
+
+// attributes are the fields of an event by their JSON names, in order.
+func attributes(e event) []slog.Attr {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var out []slog.Attr
+	if _, err := dec.Token(); err != nil {
+		return nil
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return out
+		}
+		var value any
+		if dec.Decode(&value) != nil {
+			return out
+		}
+		out = append(out, slog.Any(key.(string), value))
+	}
+	return out
+}

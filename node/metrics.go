@@ -1,0 +1,228 @@
+package node
+
+import (
+	"io"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+
+	"tandem/node/api"
+)
+
+// metrics is the registry of one node; nothing is registered globally, so that
+// several nodes fit in one process. Labels take values of closed sets only:
+// endpoints and outcomes of the API, and names of models that were loaded here.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests       *prometheus.CounterVec
+	promptTokens   *prometheus.HistogramVec
+	cachedTokens   *prometheus.CounterVec
+	answerTokens   *prometheus.HistogramVec
+	ttft           *prometheus.HistogramVec
+	itl            *intervalCollector
+	duration       *prometheus.HistogramVec
+	modelLoads     *prometheus.CounterVec
+	loadSeconds    *prometheus.HistogramVec
+	pulls          *prometheus.CounterVec
+	enginesServed  *prometheus.CounterVec
+	engineSnapshot *engineCollector
+}
+
+// latencyBuckets span 0.5 ms (a token of a tiny model) to 5 minutes (the prompt
+// of a large one on a slow box), about 2.5 steps a decade.
+var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+
+func newMetrics(source func() []engineSample, streams, panics func() float64) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), engineSnapshot: newEngineCollector(source)}
+	tokens := prometheus.ExponentialBuckets(1, 4, 10)
+	m.requests = counter("tandem_requests_total", "Requests that ended, by outcome; the outcomes add up to all requests.", "endpoint", "model", "outcome")
+	m.promptTokens = histogram("tandem_request_prompt_tokens", "Tokens of the prompts of answered requests, cached ones included.", tokens, "model")
+	m.cachedTokens = counter("tandem_cached_prompt_tokens_total", "Tokens of prompts that were not computed because their KV was there.", "model")
+	m.answerTokens = histogram("tandem_request_answer_tokens", "Tokens of the answers of requests.", tokens, "model")
+	m.ttft = histogram("tandem_time_to_first_token_seconds", "From the arrival of a request to its first token.", latencyBuckets, "model")
+	m.itl = newIntervalCollector("tandem_inter_token_latency_seconds", "Time between the tokens of one answer.")
+	m.duration = histogram("tandem_request_duration_seconds", "From the arrival of a request to its end.", latencyBuckets, "endpoint")
+	m.modelLoads = counter("tandem_model_loads_total", "Attempts to load a model.", "result")
+	m.loadSeconds = histogram("tandem_model_load_seconds", "Time to load a model.", latencyBuckets)
+	m.pulls = counter("tandem_model_pulls_total", "Downloads of models that ended.", "result")
+	m.enginesServed = counter("tandem_engine_requests_served_total", "Requests that this node's engines decoded.", "model")
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tandem_open_streams", Help: "Answers that are being streamed."}, streams),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tandem_panics_total", Help: "Requests that ended in a panic of the node."}, panics))
+	m.registry.MustRegister(m.requests, m.promptTokens, m.cachedTokens, m.answerTokens, m.ttft, m.itl, m.duration,
+		m.modelLoads, m.loadSeconds, m.pulls, m.enginesServed, m.engineSnapshot,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// listen counts events.
+func (m *metrics) listen(e event) {
+	switch e := e.(type) {
+	case RequestFinished:
+		m.requestFinished(e)
+	case ModelLoaded:
+		m.modelLoads.WithLabelValues("loaded").Inc()
+		m.loadSeconds.WithLabelValues().Observe(e.Seconds)
+	case ModelFailed:
+		m.modelLoads.WithLabelValues("failed").Inc()
+	case PullFinished:
+		result := "complete"
+		if e.Error != "" {
+			result = "failed"
+		}
+		m.pulls.WithLabelValues(result).Inc()
+	}
+}
+
+func (m *metrics) requestFinished(e RequestFinished) {
+	m.requests.WithLabelValues(e.Endpoint, e.Model, e.Outcome).Inc()
+	m.duration.WithLabelValues(e.Endpoint).Observe(e.Seconds)
+	if e.PromptTokens == 0 {
+		return
+	}
+	m.enginesServed.WithLabelValues(e.Model).Inc()
+	m.promptTokens.WithLabelValues(e.Model).Observe(float64(e.PromptTokens))
+	m.cachedTokens.WithLabelValues(e.Model).Add(float64(e.CachedTokens))
+	m.answerTokens.WithLabelValues(e.Model).Observe(float64(e.CompletionTokens))
+	if e.TTFT > 0 {
+		m.ttft.WithLabelValues(e.Model).Observe(e.TTFT)
+	}
+	m.itl.add(e.Model, e.intervals)
+}
+
+// write encodes all metrics in the Prometheus text format.
+func (m *metrics) write(w io.Writer) error {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return err
+	}
+	enc := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engineSample is the state of one model's engine at scrape time. Counters of
+// unloaded engines are kept by the node, so that no counter goes down.
+type engineSample struct {
+	model                      string
+	running, queued            int
+	kvUsed, kvCells, resident  int
+	computed, generated, steps int64
+}
+
+// engineCollector reads the engines when it is scraped: gauges are true at that
+// moment instead of at the last change.
+type engineCollector struct {
+	source                                                  func() []engineSample
+	running, queued, usage, resident, computed, made, steps *prometheus.Desc
+}
+
+func newEngineCollector(source func() []engineSample) *engineCollector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"model"}, nil)
+	}
+	return &engineCollector{source: source,
+		running:  desc("tandem_running_requests", "Requests that hold a slot."),
+		queued:   desc("tandem_queued_requests", "Requests that wait for a slot."),
+		usage:    desc("tandem_kv_usage_ratio", "Share of the KV cache in use by running requests."),
+		resident: desc("tandem_kv_resident_tokens", "Tokens kept in the KV cache for reuse."),
+		computed: desc("tandem_prompt_tokens_computed_total", "Tokens of prompts that the engine computed."),
+		made:     desc("tandem_generated_tokens_total", "Tokens that the engine generated."),
+		steps:    desc("tandem_engine_steps_total", "Steps of the model."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.running, c.queued, c.usage, c.resident, c.computed, c.made, c.steps} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range c.source() {
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.model)
+		}
+		count := func(d *prometheus.Desc, v int64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), s.model)
+		}
+		gauge(c.running, float64(s.running))
+		gauge(c.queued, float64(s.queued))
+		gauge(c.usage, float64(s.kvUsed)/float64(max(s.kvCells, 1)))
+		gauge(c.resident, float64(s.resident))
+		count(c.computed, s.computed)
+		count(c.made, s.generated)
+		count(c.steps, s.steps)
+	}
+}
+
+// intervalCollector sums the histograms that the API makes of every request, so
+// that a token costs no registry lookup.
+type intervalCollector struct {
+	desc *prometheus.Desc
+
+	mu struct {
+		sync.Mutex
+		byModel map[string]*intervalSum
+	}
+}
+
+type intervalSum struct {
+	buckets []uint64 // not cumulative; the last has no bound
+	seconds float64
+}
+
+func newIntervalCollector(name, help string) *intervalCollector {
+	c := &intervalCollector{desc: prometheus.NewDesc(name, help, []string{"model"}, nil)}
+	c.mu.byModel = map[string]*intervalSum{}
+	return c
+}
+
+func (c *intervalCollector) add(model string, h api.Intervals) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := c.mu.byModel[model]
+	if sum == nil {
+		sum = &intervalSum{buckets: make([]uint64, len(h.Count))}
+		c.mu.byModel[model] = sum
+	}
+	for i, n := range h.Count {
+		sum.buckets[i] += uint64(n)
+	}
+	sum.seconds += h.Sum.Seconds()
+}
+
+// Describe implements prometheus.Collector.
+func (c *intervalCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *intervalCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for model, sum := range c.mu.byModel {
+		buckets, total := map[float64]uint64{}, uint64(0)
+		for i, bound := range api.IntervalBounds() {
+			total += sum.buckets[i]
+			buckets[bound.Seconds()] = total
+		}
+		total += sum.buckets[len(sum.buckets)-1]
+		ch <- prometheus.MustNewConstHistogram(c.desc, total, sum.seconds, buckets, model)
+	}
+}

@@ -1,0 +1,15 @@
+package node
+
+import "tandem/node/api"
+
+// observe turns the API's record of a request into an event. The model's name
+// becomes a label, so only names of models that exist here go through.
+func (n *Node) observe(r api.RequestRecord) {
+	model := r.Model
+	if model == "" {
+		model = "none"
+	}
+	n.events.emit(RequestFinished{ID: r.ID, Endpoint: r.Endpoint, Model: model, Outcome: string(r.Outcome), Status: r.Status,
+		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, CompletionTokens: r.CompletionTokens,
+		TTFT: r.TTFT.Seconds(), Seconds: r.Total.Seconds(), intervals: r.Intervals})
+}

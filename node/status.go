@@ -1,0 +1,203 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"tandem/node/engine"
+)
+
+// Version is set by the linker.
+var Version = "dev"
+
+// VersionLine is what `tandem version` prints.
+func VersionLine() string {
+	return fmt.Sprintf("tandem %s %s/%s %s", Version, runtime.GOOS, runtime.GOARCH, runtime.Version())
+}
+
+// engineStall is how long a model may have work and not finish a step before the
+// node is not ready: far above the slowest step (a full batch of a large model
+// on a small box), below what a person waits for.
+const engineStall = 60 * time.Second
+
+// Status is what /admin/status shows. Fields are added, never renamed.
+type Status struct {
+	Node struct {
+		ID            string  `json:"id"`
+		Name          string  `json:"name"`
+		Role          string  `json:"role"`
+		Version       string  `json:"version"`
+		Ready         bool    `json:"ready"`
+		Reason        string  `json:"reason,omitempty"` // why it is not ready
+		UptimeSeconds float64 `json:"uptime_seconds"`
+	} `json:"node"`
+	Cluster struct {
+		ID      string   `json:"id"`
+		Leader  string   `json:"leader"`
+		Voters  []string `json:"voters"`
+		Quorum  bool     `json:"quorum"`
+		Members []Member `json:"members"`
+	} `json:"cluster"`
+	Requests struct {
+		Running int `json:"running"`
+		Queued  int `json:"queued"`
+	} `json:"requests"`
+	KV struct {
+		BlocksHeld int   `json:"blocks_held"` // in use by requests; kept prefixes are not counted
+		RAMBytes   int64 `json:"ram_bytes"`
+		DiskBytes  int64 `json:"disk_bytes"`
+	} `json:"kv"`
+	Reservations int             `json:"reservations"`
+	Goroutines   int             `json:"goroutines"`
+	OpenStreams  int             `json:"open_streams"`
+	Models       []ModelStatus   `json:"models"`
+	Devices      []engine.Device `json:"devices"`
+}
+
+// Member is one node of the cluster.
+type Member struct {
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Addr    string   `json:"addr"`
+	State   string   `json:"state"`
+	Role    string   `json:"role"`
+	Version string   `json:"version"`
+	Models  []string `json:"models"`
+}
+
+// ModelStatus is one loaded model.
+type ModelStatus struct {
+	Name        string    `json:"name"`
+	MemoryBytes int64     `json:"memory_bytes"`
+	Expires     time.Time `json:"expires,omitzero"`
+	Context     int       `json:"context"`
+	Slots       int       `json:"slots"`
+	Running     int       `json:"running"`
+	Queued      int       `json:"queued"`
+	KVTokens    int       `json:"kv_tokens"`
+	KVCells     int       `json:"kv_cells"`
+	Resident    int       `json:"resident_tokens"`
+	Computed    int64     `json:"prompt_tokens_computed"`
+	Reused      int64     `json:"prompt_tokens_reused"`
+	Generated   int64     `json:"tokens_generated"`
+}
+
+// Status implements api.Admin.
+func (n *Node) Status(context.Context) any { return n.status() }
+
+func (n *Node) status() Status {
+	var s Status
+	s.Node.ID, s.Node.Name, s.Node.Role, s.Node.Version = n.id, n.cfg.Name, n.role(), Version
+	s.Node.UptimeSeconds = time.Since(n.started).Seconds()
+	if err := n.Ready(); err != nil {
+		s.Node.Reason = err.Error()
+	} else {
+		s.Node.Ready = true
+	}
+	s.Goroutines = runtime.NumGoroutine()
+	s.OpenStreams = int(n.running.Load())
+	s.Models, s.Devices = []ModelStatus{}, n.devices()
+	names := []string{}
+	for _, m := range n.pool.Loaded() {
+		st := m.Stats
+		s.Models = append(s.Models, ModelStatus{Name: m.Spec.Name, MemoryBytes: m.Memory.Total(), Expires: m.Expires,
+			Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued, KVTokens: st.KVTokens, KVCells: st.KVCells,
+			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated})
+		names = append(names, m.Spec.Name)
+		s.Requests.Running += st.Running
+		s.Requests.Queued += st.Queued
+		s.KV.BlocksHeld += (st.KVTokens + n.cfg.Block - 1) / n.cfg.Block
+	}
+	s.Requests.Queued += n.pool.Waiting()
+	// One node is a cluster of itself: it leads, and its own vote is the quorum.
+	s.Cluster.ID, s.Cluster.Leader, s.Cluster.Voters, s.Cluster.Quorum = n.id, n.id, []string{n.id}, true
+	s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: "alive", Role: s.Node.Role, Version: Version, Models: names}}
+	return s
+}
+
+// role is what this node does: alone, everything.
+func (n *Node) role() string { return "hybrid" }
+
+// Ready implements api.Admin: nil when a request for the default model would be
+// answered now.
+func (n *Node) Ready() error {
+	if n.stopping.Err() != nil {
+		return errors.New("the node is stopping")
+	}
+	n.mu.Lock()
+	err := n.mu.notReady
+	n.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, m := range n.pool.Loaded() {
+		if work := m.Stats.Running + m.Stats.Queued; work > 0 && !m.Stats.LastStep.IsZero() && time.Since(m.Stats.LastStep) > engineStall {
+			return fmt.Errorf("model %s has %d requests and has made no step for %d s", m.Spec.Name, work, int(time.Since(m.Stats.LastStep).Seconds()))
+		}
+	}
+	return nil
+}
+
+// setReady records why the node cannot answer, or nil, and tells it once.
+func (n *Node) setReady(err error) {
+	n.mu.Lock()
+	before := n.mu.notReady
+	n.mu.notReady = err
+	n.mu.Unlock()
+	if (before == nil) != (err == nil) {
+		e := Ready{Ready: err == nil}
+		if err != nil {
+			e.Reason = err.Error()
+		}
+		n.events.emit(e)
+	}
+}
+
+// WaitReady waits until the default model can answer or cannot be had.
+func (n *Node) WaitReady(ctx context.Context) error {
+	select {
+	case <-n.defaultTried:
+		return n.Ready()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Events implements api.Admin. Streams end when the node begins to stop.
+func (n *Node) Events(ctx context.Context, each func(name string, data []byte) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.stopping, cancel)()
+	return n.events.subscribe(ctx, each)
+}
+
+// Metrics implements api.Admin.
+func (n *Node) Metrics(w io.Writer) error { return n.metrics.write(w) }
+
+// engineSamples reads all engines, those that are gone included.
+func (n *Node) engineSamples() []engineSample {
+	byModel := map[string]engineSample{}
+	n.mu.Lock()
+	for name, s := range n.mu.past {
+		byModel[name] = s
+	}
+	for name, m := range n.mu.loaded {
+		byModel[name] = byModel[name].plus(name, m.engine.Stats())
+	}
+	n.mu.Unlock()
+	out := make([]engineSample, 0, len(byModel))
+	for _, s := range byModel {
+		out = append(out, s)
+	}
+	return out
+}
+
+// plus adds the counters of one engine and takes its gauges.
+func (s engineSample) plus(model string, st engine.Stats) engineSample {
+	return engineSample{model: model, running: st.Running, queued: st.Queued, kvUsed: st.KVTokens, kvCells: st.KVCells, resident: st.Resident,
+		computed: s.computed + st.Computed, generated: s.generated + st.Generated, steps: s.steps + st.Steps}
+}
