@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# End-to-end tests against the built program: the official SDKs, the commands of
+# the README, the page in Chromium and the case files. Starts the nodes it needs
+# on free ports, each with a data folder of its own, and ends them by pid.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+node=$root/bin/node
+cases=${CASES:-$root/../shared/cases/run}
+work=$(mktemp -d)
+pids=()
+finish() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap finish EXIT
+
+# start NAME MODEL [FLAG...] starts a node and sets base to its address.
+start() {
+  local name=$1 model=$2
+  shift 2
+  local port
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  base=http://127.0.0.1:$port
+  "$node" serve --data-dir "$work/$name" --listen "127.0.0.1:$port" --gossip 127.0.0.1:0 --peer 127.0.0.1:0 --model "$model" "$@" >"$work/$name.out" 2>"$work/$name.log" &
+  pids+=($!)
+  for _ in $(seq 300); do
+    if curl -fsS -o /dev/null "$base/readyz" 2>/dev/null; then return; fi
+    kill -0 "${pids[-1]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "node $name did not become ready:" >&2
+  cat "$work/$name.log" >&2
+  exit 1
+}
+
+fail=0
+step() {
+  echo "== $1"
+  shift
+  "$@" || { fail=1; echo "== FAILED: $*"; }
+}
+
+model=$(tools/smollm2.sh "$root/build")
+name=$(basename "$model" .gguf)
+
+start main "$model"
+step "official SDKs against $name" python tools/e2e/sdk.py "$base" "$name"
+step "commands of the README" python tools/e2e/readme.py "$base" "$name" "$node" "$work/main"
+step "the page in Chromium" env BASE_URL="$base" npm --silent --prefix webui run e2e
+
+start builtin tandem-tiny
+step "the built-in model" python tools/builtin-model/eval.py "$base"
+
+if [ -x "$cases" ]; then
+  # A context large enough that a request of 200 tokens takes longer than the
+  # runner's own pauses, and small enough for its longest prompts.
+  start cases "$model" --ctx 512 --batch 64 --block 16 --queue 8
+  eos=$(curl -fsS "$base/api/show" -d "{\"model\":\"$name\"}" | python3 -c 'import json,sys; print(json.load(sys.stdin)["model_info"]["tokenizer.ggml.eos_token_id"])')
+  step "case files" python3 "$cases" --base "$base" --node "$node" --ref "$model" --model "$name" --set "queue_limit=8,eos=$eos" ${CASE:+--case "$CASE"}
+else
+  echo "== case files: not there, skipped"
+fi
+exit $fail
