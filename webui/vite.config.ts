@@ -13,7 +13,7 @@ export default defineConfig({
     cssTarget: ['chrome123', 'firefox121', 'safari17.5'],
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
-    reportCompressedSize: true,
+    license: { fileName: 'licenses.md' },
   },
   server: { proxy },
   test: { environment: 'jsdom', include: ['test/**/*.test.ts'] },

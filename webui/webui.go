@@ -28,6 +28,9 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 // they may be kept for ever.
 const assetPath = "/ui/assets/"
 
+// licensesPath is where the licences of the page's parts are served.
+const licensesPath = "/ui/licenses.md"
+
 // minCompressed is the size in bytes below which gzip does not save a packet.
 const minCompressed = 1024
 
@@ -37,6 +40,7 @@ var types = map[string]string{
 	".html":  "text/html; charset=utf-8",
 	".js":    "text/javascript; charset=utf-8",
 	".css":   "text/css; charset=utf-8",
+	".md":    "text/plain; charset=utf-8",
 	".svg":   "image/svg+xml",
 	".png":   "image/png",
 	".woff2": "font/woff2",
@@ -97,7 +101,7 @@ func compress(body []byte) []byte {
 }
 
 // Handler serves the page: its document at /, /ui and /ui/, its assets under
-// /ui/assets/. Everything else is 404, other methods than GET and HEAD are 405.
+// /ui/assets/, the licences of its parts at /ui/licenses.md. Everything else is 404, other methods than GET and HEAD are 405.
 // Mount it at /ui/ and, for browsers, at /.
 //
 // It panics if the embedded files are not those of a build; a test holds that.
@@ -117,6 +121,8 @@ func Handler() http.Handler {
 		case p == "/" || p == "/ui" || p == "/ui/":
 			w.Header().Set("Cache-Control", "no-cache")
 			serve(w, r, files["/index.html"])
+		case p == licensesPath:
+			serve(w, r, files["/licenses.md"])
 		case strings.HasPrefix(p, assetPath) && files[strings.TrimPrefix(p, "/ui")] != nil:
 			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 			serve(w, r, files[strings.TrimPrefix(p, "/ui")])

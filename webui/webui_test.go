@@ -112,6 +112,19 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
+func TestLicenses(t *testing.T) {
+	res := get(t, "GET", licensesPath)
+	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
+		t.Fatalf("status %d, type %q", res.StatusCode, res.Header.Get("Content-Type"))
+	}
+	text := read(t, res.Body)
+	for _, part := range []string{"preact", "marked", "dompurify", "highlight.js", "idb"} {
+		if !strings.Contains(text, "## "+part) {
+			t.Errorf("the licence of %s is missing", part)
+		}
+	}
+}
+
 func TestNotFound(t *testing.T) {
 	for _, target := range []string{
 		"/ui/assets/", "/ui/assets", "/ui/assets/none.js", "/ui/chat", "/ui/index.html", "/index.html", "/assets/", "/ui/assets/../index.html",

@@ -15,6 +15,18 @@ before(async () => (env = await start()));
 afterEach(async () => env.closePages());
 after(async () => env.close());
 
+/** On a busy machine a task also takes the time in which others ran, so a bound in milliseconds gets three tries. */
+async function bestOfThree(what, limit, measure) {
+  let best = Infinity;
+  for (let i = 0; i < 3 && best >= limit; i++) {
+    best = Math.min(best, await measure(i));
+    console.log(`${what}: ${Math.round(best)} ms`);
+  }
+  assert.ok(best < limit, `${what}: ${best} ms, want less than ${limit}`);
+}
+
+const longestTask = (page) => page.evaluate(() => Math.max(0, ...window.seen.longTasks));
+const answers = (page) => page.locator('.turn.assistant').count();
 const stop = (page) => page.getByRole('button', { name: 'Stop', exact: true });
 
 async function textGrows(page, length = 40) {
@@ -115,7 +127,7 @@ describe('an answer', () => {
     await ask(page, 'fill the context');
     await idle(page);
     assert.match(await answerText(page), /full39/);
-    assert.match(await answer(page).locator('.note').innerText(), /context is full \(612 tokens of prompt, 40 of answer\)/);
+    assert.match(await answer(page).locator('.note').innerText(), /context is full \(4,056 tokens of prompt, 40 of answer\)/);
     await page.clean();
   });
 
@@ -133,13 +145,14 @@ describe('an answer', () => {
 
   it('of 75 kB does not freeze the page', fakeOnly, async () => {
     const page = await newPage(env);
-    await page.evaluate(() => window.seen.longTasks.splice(0));
-    await ask(page, 'long please');
-    await idle(page);
-    await until('all of it is drawn', async () => (await answer(page).locator('table').count()) === 150);
-    const longest = Math.max(0, ...(await page.evaluate(() => window.seen.longTasks)));
-    console.log(`longest task while an answer of 75 kB came: ${Math.round(longest)} ms`);
-    assert.ok(longest < 500, `${longest} ms`);
+    await bestOfThree('longest task while an answer of 75 kB came', 500, async (i) => {
+      await page.evaluate(() => window.seen.longTasks.splice(0));
+      await ask(page, 'long please');
+      await until('it begins', async () => (await answers(page)) === i + 1);
+      await idle(page);
+      await until('all of it is drawn', async () => (await answer(page).locator('table').count()) === 150, 30_000);
+      return longestTask(page);
+    });
     await page.clean();
   });
 });
@@ -319,28 +332,25 @@ describe('several chats', () => {
     const page = await newPage(env);
     await page.locator('[data-test=import]').setInputFiles({ name: 'big.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ messages: bigChat() })) });
     await page.locator('.turn').first().waitFor({ state: 'attached' });
-    // The best of three: on a busy machine a task also takes the time in which others ran.
-    let [firstTurn, longest] = [Infinity, Infinity];
-    for (let i = 0; i < 3 && (firstTurn >= 3000 || longest >= 500); i++) {
+    await bestOfThree('longest task while 300 turns were loaded', 500, async () => {
       await page.reload();
       await until('it is drawn', () => page.evaluate(() => window.seen.firstTurn > 0), 20_000);
       await until('the end is in view', async () => answer(page).isVisible());
       await until('all turns are there', async () => (await page.locator('.turn').count()) === 600);
       await page.waitForTimeout(1500);
-      const seen = await page.evaluate(() => window.seen);
-      [firstTurn, longest] = [seen.firstTurn, Math.max(0, ...seen.longTasks)];
-      console.log(`300 turns: first paint ${Math.round(firstTurn)} ms, longest task ${Math.round(longest)} ms`);
-    }
-    assert.ok(firstTurn < 3000, `first paint ${firstTurn} ms`);
-    assert.ok(longest < 500, `longest task ${longest} ms`);
-    await page.evaluate(() => window.seen.longTasks.splice(0));
-    for (let i = 0; i < 20; i++) {
-      await page.locator('.thread').evaluate((thread, share) => (thread.scrollTop = thread.scrollHeight * share), 1 - i / 20);
-      await page.waitForTimeout(60);
-    }
-    const scrolling = Math.max(0, ...(await page.evaluate(() => window.seen.longTasks)));
-    console.log(`scrolling through it: longest task ${Math.round(scrolling)} ms`);
-    assert.ok(scrolling < 500, `longest task while scrolling ${scrolling} ms`);
+      const first = await page.evaluate(() => window.seen.firstTurn);
+      console.log(`300 turns: first paint ${Math.round(first)} ms`);
+      assert.ok(first < 3000, `first paint ${first} ms`);
+      return longestTask(page);
+    });
+    await bestOfThree('longest task while scrolling through them', 500, async (i) => {
+      await page.evaluate(() => window.seen.longTasks.splice(0));
+      for (let step = i; step < 20; step++) {
+        await page.locator('.thread').evaluate((thread, share) => (thread.scrollTop = thread.scrollHeight * share), 1 - step / 20);
+        await page.waitForTimeout(60);
+      }
+      return longestTask(page);
+    });
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth), false);
     await page.clean();
   });

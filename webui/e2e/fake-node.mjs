@@ -59,7 +59,7 @@ const behaviours = {
   },
   async *fill() {
     for (let i = 0; i < 40; i++) yield `full${i} `;
-    yield { finish: 'length' };
+    yield { finish: 'length', prompt: 4056 };
   },
   async *think() {
     for (const word of ['Let', ' me', ' see', '.', ' Two', ' and', ' two', '…']) {
@@ -254,19 +254,16 @@ export async function startFakeNode() {
         send(piece);
         return response.end();
       }
-      if (piece.finish) {
-        finish(piece.finish);
-        return;
-      }
+      if (piece.finish) return finish(piece.finish, piece.prompt);
       tokens++;
       state.generated++;
       send({ choices: [{ index: 0, delta: piece.reasoning ? { reasoning_content: piece.reasoning } : { content: piece }, finish_reason: null }] });
     }
     finish('stop');
 
-    function finish(reason) {
+    function finish(reason, prompt = 612) {
       send({ choices: [{ index: 0, delta: {}, finish_reason: reason }] });
-      send({ choices: [], usage: { prompt_tokens: 612, completion_tokens: tokens, total_tokens: 612 + tokens, prompt_tokens_details: { cached_tokens: 576 } } });
+      send({ choices: [], usage: { prompt_tokens: prompt, completion_tokens: tokens, total_tokens: prompt + tokens, prompt_tokens_details: { cached_tokens: 576 } } });
       response.end('data: [DONE]\n\n');
     }
   }

@@ -74,6 +74,9 @@ describe('noteFor', () => {
     expect(noteFor({ ...answer, state: 'done', finish: 'stop' })).toBeNull();
     expect(noteFor({ ...answer, state: 'done', finish: 'length', stats: { totalMs: 1, promptTokens: 100, completionTokens: 28 } })).toMatchObject({ text: expect.stringMatching(/context is full \(100 tokens/), ways: ['new'] });
     expect(noteFor({ ...answer, state: 'done', finish: 'length', stats: { totalMs: 1, completionTokens: 28, maxTokens: 28 } })).toMatchObject({ text: expect.stringMatching(/limit of 28/), ways: ['continue'] });
+    const short = { ...answer, state: 'done', finish: 'length', stats: { totalMs: 1, promptTokens: 100, completionTokens: 28 } } as const;
+    expect(noteFor(short, 4096)).toMatchObject({ text: expect.stringMatching(/Stopped by the node after 28/), ways: ['continue'] });
+    expect(noteFor(short, 128)).toMatchObject({ ways: ['new'] });
     expect(noteFor({ ...answer, state: 'failed', failure: { status: 503, message: 'busy', retryAfter: 3 } })).toMatchObject({ text: 'Busy. Try again in 3 s.', ways: ['continue', 'again'] });
     expect(noteFor({ ...answer, text: '', state: 'failed', failure: { status: 0, message: 'gone' } })).toMatchObject({ ways: ['again'] });
     expect(noteFor({ ...answer, state: 'failed', failure: { status: 400, message: 'too long', code: 'context_length_exceeded' } })).toMatchObject({ ways: ['new'] });

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import type { Failure } from '../lib/api';
 import { count } from '../lib/format';
+import { models } from '../lib/models';
 import { go } from '../lib/router';
 import { chats } from '../state';
 import { Icon } from '../ui/Icon';
@@ -15,7 +16,8 @@ interface Props {
 
 /** AnswerNote stands under an answer that did not end by itself: why, and the ways to go on. */
 export function AnswerNote({ state, answer, last }: Props) {
-  const note = noteFor(answer);
+  const context = models.value?.find(({ name }) => name === answer.model)?.contextLength;
+  const note = noteFor(answer, context);
   if (note === null) return null;
   const { text, kind, ways } = note;
   return (
@@ -40,7 +42,8 @@ interface Note {
   ways: WayOn[];
 }
 
-export function noteFor(answer: Answer): Note | null {
+/** noteFor takes the context of the model in tokens, if it is known. */
+export function noteFor(answer: Answer, context?: number): Note | null {
   const goOn: WayOn[] = answer.text === '' ? ['again'] : ['continue', 'again'];
   switch (answer.state) {
     case 'streaming':
@@ -52,7 +55,7 @@ export function noteFor(answer: Answer): Note | null {
     case 'failed':
       return { kind: 'bad', ...failureNote(answer.failure ?? { status: 0, message: 'The answer failed.' }, goOn) };
     case 'done':
-      return answer.finish === 'length' ? lengthNote(answer) : null;
+      return answer.finish === 'length' ? lengthNote(answer, context) : null;
   }
 }
 
@@ -62,10 +65,13 @@ function failureNote(failure: Failure, goOn: WayOn[]): Pick<Note, 'text' | 'ways
   return { text: sentence(failure.message) + wait, ways: goOn };
 }
 
-function lengthNote({ stats }: Answer): Note {
+function lengthNote({ stats }: Answer, context?: number): Note {
   const { maxTokens, promptTokens = 0, completionTokens = 0 } = stats ?? {};
   if (maxTokens !== undefined && completionTokens >= maxTokens) {
     return { kind: 'plain', text: `Stopped at your limit of ${count(maxTokens)} tokens.`, ways: ['continue'] };
+  }
+  if (context !== undefined && promptTokens > 0 && promptTokens + completionTokens < context) {
+    return { kind: 'plain', text: `Stopped by the node after ${count(completionTokens)} tokens, before the context was full.`, ways: ['continue'] };
   }
   const numbers = promptTokens > 0 ? ` (${count(promptTokens)} tokens of prompt, ${count(completionTokens)} of answer)` : '';
   return { kind: 'warn', text: `The context is full${numbers}: the answer ends here, and nothing was cut from what the model read.`, ways: ['new'] };

@@ -6,7 +6,7 @@ import { colour } from './highlight';
 import { renderBlock } from './sanitise';
 
 /** Blocks that are mounted in one frame; a very long text appears in several. */
-const blocksPerFrame = 40;
+const blocksPerFrame = 20;
 
 /** Markdown shows text from a model. While it grows, give growing; the last rendering without it is exact. */
 export function Markdown({ text, growing = false }: { text: string; growing?: boolean }) {

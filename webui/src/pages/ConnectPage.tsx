@@ -36,6 +36,11 @@ export function ConnectPage() {
           <CodeBlock code={code} language={language} />
         </section>
       ))}
+      <p class="hint">
+        <a href="/ui/licenses.md" target="_blank" rel="noopener">
+          Licences of the parts of this page
+        </a>
+      </p>
     </Page>
   );
 }
