@@ -126,7 +126,11 @@ func (l *library) Loaded() []api.LoadedModel {
 
 func (l *library) Pull(ctx context.Context, ref string, progress func(api.PullProgress)) error {
 	var bytes int64
-	_, err := l.store.Pull(ctx, ref, func(p models.Progress) {
+	pull := l.store.Pull
+	if l.node == nil && IsPath(ref) { // only a person at this machine may name its files
+		pull = l.store.Import
+	}
+	_, err := pull(ctx, ref, func(p models.Progress) {
 		bytes = max(bytes, p.Total)
 		progress(api.PullProgress{Status: p.Status, Digest: p.Digest, Total: p.Total, Completed: p.Completed})
 	})

@@ -32,6 +32,11 @@ func chat(content, more string) string {
 	return fmt.Sprintf(`{"model":"tiny","messages":[{"role":"user","content":%q}],"temperature":0%s}`, content, more)
 }
 
+func quote(s string) string {
+	data, _ := json.Marshal(s)
+	return string(data)
+}
+
 type answer struct {
 	Choices []struct {
 		Index   int
