@@ -135,8 +135,8 @@ func (n *Node) Ready() error {
 		return err
 	}
 	for _, m := range n.pool.Loaded() {
-		if work := m.Stats.Running + m.Stats.Queued; work > 0 && !m.Stats.LastStep.IsZero() && time.Since(m.Stats.LastStep) > engineStall {
-			return fmt.Errorf("model %s has %d requests and has made no step for %d s", m.Spec.Name, work, int(time.Since(m.Stats.LastStep).Seconds()))
+		if m.Stats.Stalled > engineStall {
+			return fmt.Errorf("model %s has %d requests and has made no step for %d s", m.Spec.Name, m.Running+m.Queued, int(m.Stats.Stalled.Seconds()))
 		}
 	}
 	return nil

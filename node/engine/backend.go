@@ -96,11 +96,11 @@ type Info struct {
 
 // Device is a compute device that the model's layers may run on.
 type Device struct {
-	Name        string
-	Description string
-	Kind        string // cpu, gpu, igpu, accel
-	FreeBytes   int64
-	TotalBytes  int64
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Kind        string `json:"kind"` // cpu, gpu, igpu, accel
+	FreeBytes   int64  `json:"free_bytes"`
+	TotalBytes  int64  `json:"total_bytes"`
 }
 
 // Vocab is the model's vocabulary. It is safe for concurrent use.

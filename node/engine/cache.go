@@ -5,7 +5,7 @@ import "slices"
 // cache is what the engine knows of the backend's KV cache: which tokens each
 // sequence id holds, and who uses them. It belongs to the owner goroutine.
 //
-// Invariants, checked in check_test.go: every id is either in free or that of
+// Invariants, checked in export_test.go: every id is either in free or that of
 // exactly one entry; the backend holds under an entry's id the rows of exactly
 // entry.tokens, from position 0 on; ledger.used is the number of distinct rows.
 type cache struct {

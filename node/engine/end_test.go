@@ -493,3 +493,26 @@ func TestCancelMeetsPreemption(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestLoneSequenceWithoutRoom refuses single tokens of a sequence that is alone:
+// once, it goes on; again, it ends with what it has.
+func TestLoneSequenceWithoutRoom(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuse    func(n int) bool
+		generated int
+	}{
+		"once":     {func(n int) bool { return n == 5 }, 20},
+		"and ever": {func(n int) bool { return n >= 5 }, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := enginetest.Options{FailDecode: func(n int, _ *engine.Batch) error { return noRoomIf(tt.refuse(n)) }}
+			e, _ := stepped(t, o, engine.Config{Parallel: 2})
+			r := engine.Request{Tokens: words(t, "a"), MaxTokens: 20}
+			s := submit(t, e, r)
+			turns(t, e, -1)
+			if text, want := read(t, s), alone(t, o, r)[:tt.generated]; text != want || s.Result().Reason != engine.FinishLength {
+				t.Errorf("got %q, %+v, want %q", text, s.Result(), want)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"tandem/node/engine"
@@ -211,4 +212,40 @@ func TestClosedEngineRefuses(t *testing.T) {
 		}
 	}
 	checkClean(t, b)
+}
+
+// TestCloseRaces closes engines while others submit, cancel and read.
+func TestCloseRaces(t *testing.T) {
+	for range 20 {
+		b := enginetest.New(enginetest.Options{})
+		e := engine.New(b, engine.Config{Parallel: 2, QueueLimit: 1000})
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for {
+					s, err := e.Submit(context.Background(), engine.Request{Tokens: []engine.Token{'x'}, MaxTokens: 3})
+					if errors.Is(err, engine.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					s.Cancel()
+					if _, err := s.Next(context.Background()); err == nil {
+						continue
+					}
+					s.Wait()
+				}
+			})
+		}
+		for b.Steps() < 5 {
+			e.Stats()
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		checkClean(t, b)
+		callers.Wait()
+	}
 }

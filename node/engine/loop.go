@@ -30,15 +30,15 @@ func (e *Engine) turn() turnResult {
 	if looked {
 		e.admit()
 	}
-	result := turnAgain
-	if !e.embedStep() && !e.step() {
-		result = turnIdle
-	}
-	e.publish(result == turnIdle)
+	idle := !e.embedStep() && !e.step()
+	e.publish(idle)
 	if e.config.afterTurn != nil {
 		e.config.afterTurn(e)
 	}
-	return result
+	if idle && !e.dirty.Load() {
+		return turnIdle
+	}
+	return turnAgain
 }
 
 // look takes note of cancelled sequences and of readers that read again, and tells
@@ -140,6 +140,7 @@ func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
 	e.mu.Lock()
 	s.state = stateEnded
 	e.mu.slots--
+	e.publishLocked()
 	if !s.started.IsZero() {
 		e.mu.hold = smooth(e.mu.hold, e.config.Now().Sub(s.started))
 	}
@@ -207,15 +208,19 @@ func (e *Engine) youngest() *Sequence {
 
 // publish makes the state after a turn visible to Stats.
 func (e *Engine) publish(idle bool) {
-	e.stats.KVTokens = e.cache.ledger.live
-	e.stats.Resident = e.cache.ledger.used - e.cache.ledger.live
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.stats = e.stats
+	e.publishLocked()
 	e.mu.idle = idle
 	if !idle {
 		e.mu.since = e.stats.LastStep
 	}
+}
+
+func (e *Engine) publishLocked() {
+	e.stats.KVTokens = e.cache.ledger.live
+	e.stats.Resident = e.cache.ledger.used - e.cache.ledger.live
+	e.mu.stats = e.stats
 }
 
 // endAll ends every request with ErrClosed and waits until nobody else uses the

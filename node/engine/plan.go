@@ -88,9 +88,9 @@ func (e *Engine) share(prompts, budget int) {
 // budget is how many prompt tokens a step may compute beside streams that wait for
 // it.
 func (e *Engine) budget(streams int) int {
-	n := e.pace.fit(e.info.Batch, e.info.MicroBatch, aloneTime)
+	n := e.pace.fit(e.info.Batch, aloneTime)
 	if streams > 0 {
-		n = e.pace.fit(e.config.StepBudget, unknownBudget, e.config.StepTime)
+		n = e.pace.fit(e.config.StepBudget, e.config.StepTime)
 	}
 	n = min(n, e.info.Batch-streams)
 	if e.squeeze > 0 {
@@ -115,8 +115,8 @@ const (
 	// aloneTime is what a step may last when nobody waits for a token: as long as a
 	// cancelled or a new request waits to be seen.
 	aloneTime = time.Second
-	// unknownBudget is the budget beside streams before anything was measured.
-	unknownBudget = 64
+	// unknownBudget bounds a step before anything was measured.
+	unknownBudget = 128
 	// budgetMin keeps the fixed cost of a step small against its use.
 	budgetMin = 16
 )
@@ -142,10 +142,10 @@ func (p *pace) observe(prompt, total int, took time.Duration) {
 
 // fit halves n until that many tokens should take no longer than limit. Halving,
 // unlike dividing, makes the same steps of the same prompt whatever the noise of
-// the clock; unknown is the bound as long as nothing was measured.
-func (p *pace) fit(n, unknown int, limit time.Duration) int {
+// the clock.
+func (p *pace) fit(n int, limit time.Duration) int {
 	if !p.known {
-		return min(n, unknown)
+		return min(n, unknownBudget)
 	}
 	for n/2 >= budgetMin && time.Duration(n)*p.perToken > limit {
 		n /= 2

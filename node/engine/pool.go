@@ -142,7 +142,7 @@ func (p *Pool) Acquire(ctx context.Context, s Spec) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if have := p.capacity(); memory.Total() > have {
+	if have := p.Capacity(); memory.Total() > have {
 		return nil, &NoMemoryError{Model: s.Name, Need: memory, Have: have}
 	}
 	w := &waiter{spec: s, memory: memory, since: time.Now(), done: make(chan struct{})}
@@ -358,7 +358,8 @@ func (p *Pool) stopAll() {
 	}
 }
 
-func (p *Pool) capacity() int64 {
+// Capacity is the memory that all engines of the pool may take together, in bytes.
+func (p *Pool) Capacity() int64 {
 	if p.config.MemoryBudget > 0 {
 		return p.config.MemoryBudget
 	}

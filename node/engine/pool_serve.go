@@ -61,7 +61,7 @@ func (w *placing) needsPlace(c *waiter) bool {
 	if w.starved {
 		return false
 	}
-	have := p.capacity()
+	have := p.Capacity()
 	switch {
 	case p.fitsLocked(c, have, poolUnloading):
 		c.load = p.loadLocked(c.spec, c.memory)

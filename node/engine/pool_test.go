@@ -99,6 +99,13 @@ func (g *garage) note(sign, name string, change int) {
 	}
 }
 
+// mostLoaded is the largest number of engines that existed at the same time.
+func (g *garage) mostLoaded() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
+}
+
 func (g *garage) expectLog(want string) {
 	g.Helper()
 	synctest.Wait()
@@ -188,8 +195,8 @@ func TestPoolWaitsForRunningStreams(t *testing.T) {
 		a.Release(nil)
 		o.expect(g.T, "b", "a", "b")
 		g.expectLog("+a -a +b -b +a -a +b")
-		if g.most != 1 {
-			g.Errorf("%d loaded at the same time", g.most)
+		if g.mostLoaded() != 1 {
+			g.Errorf("%d loaded at the same time", g.mostLoaded())
 		}
 	})
 }
@@ -201,8 +208,8 @@ func TestPoolThreeAtOnce(t *testing.T) {
 			o.user(g, g.Context(), name, time.Second)
 		}
 		o.expect(g.T, "a", "b", "c", "a", "b", "c")
-		if g.most != 1 {
-			g.Errorf("%d loaded at the same time", g.most)
+		if g.mostLoaded() != 1 {
+			g.Errorf("%d loaded at the same time", g.mostLoaded())
 		}
 	})
 }
@@ -409,7 +416,7 @@ func TestPoolKeepAlive(t *testing.T) {
 				if tt.stays > 0 {
 					time.Sleep(tt.stays - 1)
 					g.expectLog("+a")
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 				}
 				g.expectLog("+a -a")
 			})
@@ -569,8 +576,8 @@ func TestPoolStress(t *testing.T) {
 					})
 				}
 				callers.Wait()
-				if g.most > limit || g.pool.Waiting() != 0 {
-					g.Errorf("%d loaded at the same time, limit %d; %d wait", g.most, limit, g.pool.Waiting())
+				if g.mostLoaded() > limit || g.pool.Waiting() != 0 {
+					g.Errorf("%d loaded at the same time, limit %d; %d wait", g.mostLoaded(), limit, g.pool.Waiting())
 				}
 			})
 		})

@@ -138,7 +138,8 @@ func (e *Engine) retry(s *Sequence, err error) {
 
 // noRoom makes room after the backend refused a batch that should have fitted;
 // nothing was changed. Resident tokens go first, then the youngest sequence, then
-// the size of the step; a sequence that has no room for one token, alone, ends.
+// the size of the step. A sequence that has no room for one token, alone, is
+// computed once more; then what it has is all that fits.
 func (e *Engine) noRoom() {
 	if e.cache.evict(nil) {
 		return
@@ -153,12 +154,12 @@ func (e *Engine) noRoom() {
 		return
 	}
 	s := e.work[0].s
-	e.giveUp(s)
-	if s.result.Generated > 0 {
-		e.finish(s, FinishLength, nil)
-	} else {
-		e.finish(s, FinishFailed, ErrNoRoom)
+	if !s.retried || s.result.Generated == 0 {
+		e.retry(s, ErrNoRoom)
+		return
 	}
+	e.giveUp(s)
+	e.finish(s, FinishLength, nil)
 }
 
 // relax lets steps grow again after one that had room.

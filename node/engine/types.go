@@ -50,7 +50,8 @@ type Sampling struct {
 	IgnoreEOS   bool // end-of-generation tokens are never drawn
 }
 
-// Output is one generated token.
+// Output is one generated token. The end-of-generation token that ends a sequence
+// is none.
 type Output struct {
 	Token   Token
 	Piece   []byte // its bytes; may be part of a UTF-8 character; control tokens give none

@@ -143,7 +143,7 @@ func TestSmallCache(t *testing.T) {
 	e := open(t, o, engine.Config{Hooks: engine.Hooks{Preempted: func(string, int) { preempted++ }}})
 	cold := newAnswers(t, llama.Options{Context: 256})
 	var all []*engine.Sequence
-	texts := []string{"A" + story(1), "B" + story(2), "C" + story(1), "D" + story(3), "E"}
+	texts := []string{"A" + story(1), "B" + story(2), "C" + story(1), "D" + story(3), "E" + story(2)}
 	for _, text := range texts {
 		all = append(all, submit(t, e, request(t, e, text, 150)))
 	}
