@@ -78,7 +78,7 @@ func (c *compiler) planArray(s *spec, p *arrayPlan) error {
 // endsAt fails if the array must be longer than n.
 func (c *compiler) endsAt(s *spec, p *arrayPlan, n int, reason error) error {
 	if p.min > int64(n) {
-		return impossible(s.last(), "minItems", "there can be %d elements only: %v", n, reason)
+		return impossible(s.last(), "minItems", "there can be %d elements only: %s", n, clip(reason.Error()))
 	}
 	return nil
 }

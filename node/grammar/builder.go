@@ -24,6 +24,9 @@ type Builder struct {
 
 type rule struct{ name, body string }
 
+// ruleBytes is what a rule has besides name and body.
+const ruleBytes = len(" ::= \n")
+
 // rootName is the rule that every grammar begins with.
 const rootName = "root"
 
@@ -46,7 +49,12 @@ func FromSchema(schema json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return b.Grammar(root)
+	gbnf, err := b.Grammar(root)
+	var syntax *SyntaxError
+	if errors.As(err, &syntax) {
+		return "", &Error{Reason: syntax.Reason}
+	}
+	return gbnf, err
 }
 
 // JSON is the grammar of any JSON object.
@@ -142,7 +150,27 @@ func (b *Builder) fill(name, body string) {
 		b.origin[name] = b.at
 	}
 	b.rules = append(b.rules, rule{name, body})
-	b.size += len(name) + len(body) + len(" ::= \n")
+	b.size += len(name) + len(body) + ruleBytes
+}
+
+// truncate drops all rules but the first n. Work that has been done stays done, but
+// what needs none is still possible.
+func (b *Builder) truncate(n int) {
+	dropped := map[string]bool{}
+	for _, r := range b.rules[n:] {
+		dropped[r.name] = true
+		b.size -= len(r.name) + len(r.body) + ruleBytes
+		if b.bodies[r.body] == r.name {
+			delete(b.bodies, r.body)
+		}
+	}
+	for key, rule := range b.shared {
+		if dropped[rule] {
+			delete(b.shared, key)
+		}
+	}
+	b.rules = b.rules[:n]
+	b.work = max(b.work, 0)
 }
 
 // define is the name of a rule with that body, which is added if there is none.

@@ -197,17 +197,21 @@ func (a *analysis) checkBranches() error {
 	return nil
 }
 
-// recursive lists the rules that can contain themselves with something behind
-// them, so that stacks grow.
+// recursive lists rules that can contain themselves with something behind them, so
+// that stacks grow: one of each set of rules that contain each other.
 func (a *analysis) recursive() []int {
 	component := a.components()
+	listed := map[int]bool{}
 	var out []int
 	for i, r := range a.rules {
+		if listed[component[i]] {
+			continue
+		}
+		grows := func(s symbol) bool { return s.kind == symbolRule && component[s.value] == component[i] }
 		if slices.ContainsFunc(r.alternatives, func(symbols []symbol) bool {
-			return slices.ContainsFunc(symbols[:max(len(symbols)-1, 0)], func(s symbol) bool {
-				return s.kind == symbolRule && component[s.value] == component[i]
-			})
+			return slices.ContainsFunc(symbols[:max(len(symbols)-1, 0)], grows)
 		}) {
+			listed[component[i]] = true
 			out = append(out, i)
 		}
 	}

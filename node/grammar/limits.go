@@ -82,6 +82,8 @@ const (
 	// schemaWork bounds the steps of compiling one Builder's schemas: schemas
 	// merged, names looked up, derivatives taken. It is about a quarter of a second.
 	schemaWork = 2_000_000
+	// workBytes of text are copied or compared in one step.
+	workBytes = 16
 	// probeWork bounds the steps of the dry run of a grammar.
 	probeWork = 1_000_000
 	// messageMax bounds what error messages quote from outside, in bytes.

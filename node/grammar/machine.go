@@ -127,7 +127,7 @@ func (m *machine) matches(place int32, r rune) bool {
 }
 
 // probe follows texts that keep as many stacks alive as possible, from the root
-// and from every rule that can contain itself, where stacks can multiply without
+// and from rules that can contain themselves, where stacks can multiply without
 // end. It is a search with a budget: what it does not find must be caught by the
 // sampler's own limits.
 func probe(a *analysis) error {
@@ -144,52 +144,71 @@ func probe(a *analysis) error {
 }
 
 const (
+	// probeStarts is how many rules the search begins with.
 	probeStarts = 64
-	// probeWidth is how many texts are followed at the same time, and probeSteps
-	// how far. What doubles once in probeSteps characters is found.
-	probeWidth = 3
-	probeSteps = 400
+	// probeStall is how many texts are followed in vain before the search ends.
+	probeStall = 200
 	// probeRunes bounds the characters that are tried after a text.
-	probeRunes = 24
+	probeRunes = 16
 )
 
-// widest is the largest number of stacks found behind the start of a rule.
+// widest is the largest number of stacks found behind the start of a rule. Of all
+// texts tried so far, it goes on with one that keeps the most alive, the latest of
+// those.
 func (m *machine) widest(rule int) int {
-	beam := [][]int32{m.start(rule)}
-	widest := len(beam[0])
-	seen := map[string]bool{}
-	for range probeSteps {
-		var next [][]int32
-		for _, stacks := range beam {
-			for _, r := range m.candidates(stacks) {
-				after := m.step(stacks, r)
-				if m.work < 0 || len(after) > MaxStacks {
-					return max(widest, len(after))
-				}
-				if key := stackKey(after); len(after) > 0 && !seen[key] {
-					seen[key] = true
-					next = append(next, after)
-				}
+	f := frontier{seen: map[string]bool{}}
+	f.add(m.start(rule))
+	for stall := 0; stall < probeStall; stall++ {
+		stacks := f.next()
+		for _, r := range m.candidates(stacks) {
+			after := m.step(stacks, r)
+			if len(after) > f.widest {
+				stall = 0
+			}
+			f.add(after)
+			if m.work < 0 || f.widest > MaxStacks {
+				return f.widest
 			}
 		}
-		if len(next) == 0 {
-			return widest
-		}
-		slices.SortStableFunc(next, func(a, b []int32) int { return len(b) - len(a) })
-		beam = next[:min(len(next), probeWidth)]
-		widest = max(widest, len(beam[0]))
 	}
-	return widest
+	return f.widest
 }
 
-// stackKey is equal for equal sets that were found in the same order, which is
-// enough to notice most circles.
-func stackKey(stacks []int32) string {
-	b := make([]byte, 0, 4*len(stacks))
-	for _, s := range stacks {
-		b = binary.LittleEndian.AppendUint32(b, uint32(s))
+// frontier holds the sets of stacks behind the texts that are not followed yet.
+type frontier struct {
+	open   [MaxStacks + 1][][]int32 // by number of stacks
+	top    int                      // no larger set is open
+	widest int                      // the largest number of stacks so far
+	seen   map[string]bool
+}
+
+func (f *frontier) add(stacks []int32) {
+	n := len(stacks)
+	if f.widest = max(f.widest, n); n == 0 || n > MaxStacks {
+		return
 	}
-	return string(b)
+	// Equal sets that were found in another order do not matter here.
+	key := make([]byte, 0, 4*n)
+	for _, s := range stacks {
+		key = binary.LittleEndian.AppendUint32(key, uint32(s))
+	}
+	if !f.seen[string(key)] {
+		f.seen[string(key)] = true
+		f.open[n] = append(f.open[n], stacks)
+		f.top = max(f.top, n)
+	}
+}
+
+// next takes the set to go on with, nil if there is none.
+func (f *frontier) next() []int32 {
+	for ; f.top > 0; f.top-- {
+		if n := len(f.open[f.top]); n > 0 {
+			stacks := f.open[f.top][n-1]
+			f.open[f.top] = f.open[f.top][:n-1]
+			return stacks
+		}
+	}
+	return nil
 }
 
 // candidates are characters that some stack accepts: the first and the last of

@@ -1,6 +1,9 @@
 package grammar
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // numberSpec is what the keywords of a schema demand of a number.
 type numberSpec struct {
@@ -139,9 +142,34 @@ func (m *numberMachine) automaton() automaton {
 	m.todo = []numberState{start}
 	for i := 0; i < len(m.todo); i++ {
 		s := m.todo[i]
+		if tail, ok := m.free(s); ok {
+			a.states = append(a.states, state{accept: true, tail: tail})
+			continue
+		}
 		a.states = append(a.states, state{accept: m.accepts(s), edges: m.edges(s)})
 	}
 	return a.trimmed()
+}
+
+// free tells whether any digits may follow, and gives the expression for them.
+func (m *numberMachine) free(s numberState) (tail string, ok bool) {
+	if s.part == numberFraction {
+		return times(digits().gbnf(), 0, int64(m.fraction-s.digits)), s.vsMin > 0 && s.vsMax < 0
+	}
+	if s.part != numberWhole || s.digits == 0 {
+		return "", false
+	}
+	vsMin, vsMax := m.compareWhole(s)
+	if vsMin <= 0 || vsMax >= 0 || s.vsMax >= 0 && !s.zero {
+		return "", false
+	}
+	if !s.zero {
+		tail = times(digits().gbnf(), 0, int64(m.bounds(s).whole-s.digits))
+	}
+	if !m.integer {
+		tail = join(tail, fmt.Sprintf(`("." %s)?`, times(digits().gbnf(), 1, int64(m.fraction))))
+	}
+	return tail, true
 }
 
 func (m *numberMachine) edges(s numberState) []edge {
@@ -201,8 +229,8 @@ func (m *numberMachine) digit(s numberState, d byte) (numberState, bool) {
 		}
 		return s, true
 	}
-	if s.digits >= m.fraction {
-		return s, false
+	if s.digits >= m.fraction || s.vsMax == 0 && s.digits > len(b.max.fraction)+1 {
+		return s, false // what equals the maximum needs few zeros more
 	}
 	s.vsMin = refine(s.vsMin, d, b.min.fraction, s.digits)
 	s.vsMax = refine(s.vsMax, d, b.max.fraction, s.digits)

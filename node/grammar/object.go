@@ -69,6 +69,7 @@ func (c *compiler) planObject(s *spec) (*objectPlan, error) {
 				return nil, errorAt(v, "properties", "it is not an object")
 			}
 			declaring = true
+			c.work -= len(properties.keys)
 			for _, name := range properties.keys {
 				declare(name)
 			}
@@ -91,7 +92,7 @@ func (c *compiler) planObject(s *spec) (*objectPlan, error) {
 		}
 	}
 	for _, v := range s.schemas {
-		if err := eachRequired(v, func(name string) { declare(name).required = true }); err != nil {
+		if err := eachRequired(v, func(name string) { c.work--; declare(name).required = true }); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +152,7 @@ func (c *compiler) compileProperties(s *spec, p *objectPlan) error {
 		rule, err := c.inside(property.schemas...)
 		if isImpossible(err) {
 			if property.required {
-				return impossible(s.last(), "required", "property %q can have no value: %v", clip(property.name), err)
+				return impossible(s.last(), "required", "property %q can have no value: %s", clip(property.name), clip(err.Error()))
 			}
 			continue
 		}

@@ -163,8 +163,6 @@ func (a *author) objectInstance(s *value, depth int) *value {
 	return v
 }
 
-const propertySchemas = 400
-
 // TestSound: what a grammar matches satisfies the schema.
 func TestSound(t *testing.T) {
 	for seed := range uint64(propertySchemas) {

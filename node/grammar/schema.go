@@ -10,7 +10,7 @@ import (
 )
 
 // Schema adds the rules for the JSON texts that a JSON Schema describes and
-// returns the name of the first. The error is a *Error.
+// returns the name of the first. The error is a *Error; then nothing was added.
 func (b *Builder) Schema(schema json.RawMessage) (rule string, err error) {
 	root, err := parseValue(schema)
 	if err != nil {
@@ -22,7 +22,13 @@ func (b *Builder) Schema(schema json.RawMessage) (rule string, err error) {
 		known:   map[string]*compiled{},
 		checked: map[*value]bool{},
 	}
-	return c.rule(root)
+	rules := len(b.rules)
+	rule, err = c.rule(root)
+	if err != nil {
+		b.at = nil
+		b.truncate(rules)
+	}
+	return rule, err
 }
 
 // compiler turns one schema into rules.
@@ -214,6 +220,7 @@ func (c *compiler) addChoices(k *conjunction, v *value) error {
 		if slices.Contains(k.chosen, list) {
 			return errorAt(v, keyword, backToItself)
 		}
+		c.work -= len(k.choices) / 8
 		if !slices.Contains(k.choices, list) {
 			k.choices = append(k.choices, list)
 		}
@@ -236,6 +243,7 @@ func (c *compiler) resolve(at, ref *value) (*value, error) {
 	if !ok {
 		return nil, errorAt(at, "$ref", "%q is outside the schema; allowed: # and what begins with #/", clip(ref.text))
 	}
+	c.work -= len(fragment) / workBytes
 	target := c.root.lookup(fragment)
 	if target == nil {
 		return nil, errorAt(at, "$ref", "%q leads nowhere", clip(ref.text))
@@ -318,6 +326,7 @@ func (c *compiler) body(k *conjunction) (string, error) {
 func (c *compiler) union(k *conjunction) (string, error) {
 	list := k.choices[0]
 	var ways []string
+	listed := map[string]bool{}
 	var nothing error
 	for _, s := range list.items {
 		branch := k.clone()
@@ -337,12 +346,13 @@ func (c *compiler) union(k *conjunction) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !slices.Contains(ways, name) {
+		if !listed[name] {
+			listed[name] = true
 			ways = append(ways, name)
 		}
 	}
 	if len(ways) == 0 {
-		return "", impossible(list.parent, list.key, "no branch can be satisfied; the last one: %v", nothing)
+		return "", impossible(list.parent, list.key, "no branch can be satisfied; the last one: %s", clip(nothing.Error()))
 	}
 	return strings.Join(ways, " | "), nil
 }

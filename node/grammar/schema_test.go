@@ -247,6 +247,13 @@ func TestHostileSchemas(t *testing.T) {
 		{"long bound", `{"minimum":` + strings.Repeat("9", 100000) + `}`, false},
 		{"many ranges", `{"anyOf":[` + list(3000, `{"minimum":1000000000000%d,"maximum":2000000000000000000}`) + `]}`, false},
 		{"many patterns", `{"anyOf":[` + list(2000, `{"pattern":"^a{1,50}%d$"}`) + `]}`, false},
+		{"large enum in many branches", `{"enum":[` + list(20000, `"value-%d"`) + `],"anyOf":[` + list(2000, `{"minLength":%d}`) + `]}`, false},
+		{"large required in many branches", `{"required":[` + list(30000, `"p%d"`) + `],"anyOf":[` + list(2000, `{"minProperties":%d}`) + `]}`, false},
+		{"long ref in many branches", `{"$defs":{"a":{"$ref":"#/` + strings.Repeat("x", 400000) + `"},"b":{"$ref":"#/$defs/` + strings.Repeat("%63", 100000) + `"},"` + strings.Repeat("c", 100000) + `":true},"anyOf":[` + list(5000, `{"minimum":%d,"$ref":"#/$defs/b"}`) + `]}`, false},
+		{"equal long values", `{"anyOf":[` + list(3000, `{"minLength":%d}`) + `],"allOf":[{"enum":["` + strings.Repeat("x", 200000) + `","b"]},{"enum":["` + strings.Repeat("x", 200000) + `","b"]}]}`, false},
+		{"union of many", `{"anyOf":[` + list(20000, `{"const":%d}`) + `]}`, false},
+		{"many unions", `{"allOf":[` + list(20000, `{"anyOf":[{"minLength":%d}]}`) + `]}`, false},
+		{"deep equal values", `{"allOf":[{"const":` + strings.Repeat("[", 500) + `"` + strings.Repeat("x", 400000) + `"` + strings.Repeat("]", 500) + `},{"const":` + strings.Repeat("[", 500) + `"` + strings.Repeat("x", 400000) + `"` + strings.Repeat("]", 500) + `}]}`, false},
 		{"long key", `{"properties":{"` + strings.Repeat("k", 1000000) + `":true}}`, false},
 	}
 	for _, tt := range tests {
@@ -284,7 +291,7 @@ func TestBlanks(t *testing.T) {
 	for _, schema := range schemas {
 		t.Run(schema, func(t *testing.T) {
 			m := schemaMatcher(t, schema)
-			for _, blank := range []rune(" \t\n\u00a0\u3000") {
+			for _, blank := range " \t\n\u00a0\u3000" {
 				m.machine.work = 1 << 40
 				stacks := m.machine.start(m.machine.ids[rootName])
 				run := 0
@@ -382,6 +389,27 @@ func TestBuilder(t *testing.T) {
 	for _, text := range []string{"<call>\n\"f\" \\ {\"x\":1}", `[1]`} {
 		if ok, _ := m.matches(text); !ok {
 			t.Errorf("%q is refused\n%s", text, gbnf)
+		}
+	}
+}
+
+// TestBuilderAfterError goes on with something else after a schema was refused.
+func TestBuilderAfterError(t *testing.T) {
+	refused := []string{
+		`{"properties":{"a":true,"b":{"properties":{"c":{"$ref":"#"},"d":{"type":"number","minimum":0}}},"z":{"not":{}}},"additionalProperties":true}`,
+		`{"pattern":"a.{20}$"}`, `{"properties":{"a":{"minLength":300,"maxLength":900},"b":false},"required":["b"]}`,
+	}
+	for _, schema := range refused {
+		b := NewBuilder()
+		if _, err := b.Schema(json.RawMessage(schema)); err == nil {
+			t.Fatalf("%s is accepted", schema)
+		}
+		gbnf, err := b.Grammar(b.JSONObject())
+		if err != nil {
+			t.Fatalf("after %s: %v", schema, err)
+		}
+		if ok, _ := newMatcher(t, gbnf).matches(`{"a":[1,"b"]}`); !ok {
+			t.Errorf("after %s: an object is refused", schema)
 		}
 	}
 }

@@ -149,9 +149,9 @@ func typesOf(at, t *value) (typeSet, error) {
 func (c *compiler) demand(s *spec, v *value, keyword string, arg *value, hinted *typeSet) error {
 	switch keyword {
 	case "enum":
-		return s.demandEnum(v, arg)
+		return c.demandEnum(s, v, arg)
 	case "const":
-		return s.demandValues(v, keyword, []*value{arg})
+		return c.demandValues(s, v, keyword, []*value{arg})
 	case "minLength":
 		return s.text.atLeast(v, keyword, arg)
 	case "maxLength":
@@ -181,29 +181,29 @@ func (c *compiler) demand(s *spec, v *value, keyword string, arg *value, hinted 
 	return nil
 }
 
-func (s *spec) demandEnum(v, arg *value) error {
+func (c *compiler) demandEnum(s *spec, v, arg *value) error {
 	if arg.kind != kindArray || len(arg.items) == 0 {
 		return errorAt(v, "enum", "it is not a list of values")
 	}
 	if len(arg.items) > MaxEnumValues {
 		return errorAt(v, "enum", "it has %d values, at most %d are allowed", len(arg.items), MaxEnumValues)
 	}
-	return s.demandValues(v, "enum", arg.items)
+	return c.demandValues(s, v, "enum", arg.items)
 }
 
 // demandValues keeps the values that an earlier schema allows, too.
-func (s *spec) demandValues(v *value, keyword string, values []*value) error {
+func (c *compiler) demandValues(s *spec, v *value, keyword string, values []*value) error {
 	if !s.hasEnum {
 		s.enum, s.hasEnum = values, true
 		return nil
 	}
 	allowed := map[string]bool{}
 	for _, e := range values {
-		allowed[e.identity()] = true
+		allowed[c.identity(e)] = true
 	}
 	var both []*value
 	for _, e := range s.enum {
-		if allowed[e.identity()] {
+		if allowed[c.identity(e)] {
 			both = append(both, e)
 		}
 	}
@@ -212,6 +212,12 @@ func (s *spec) demandValues(v *value, keyword string, values []*value) error {
 	}
 	s.enum = both
 	return nil
+}
+
+func (c *compiler) identity(v *value) string {
+	id := v.identity()
+	c.work -= 1 + len(id)/workBytes
+	return id
 }
 
 func (b *countSpec) atLeast(at *value, keyword string, arg *value) error {
@@ -425,6 +431,7 @@ func (c *compiler) enum(s *spec) (string, error) {
 			return "", err
 		}
 		text := string(v.appendJSON(nil))
+		c.work -= 1 + len(text)/workBytes
 		if ok && !seen[text] {
 			seen[text] = true
 			choices = append(choices, choice{text: text})
@@ -433,7 +440,6 @@ func (c *compiler) enum(s *spec) (string, error) {
 	if len(choices) == 0 {
 		return "", impossible(s.last(), "enum", "the other keywords allow none of its values")
 	}
-	c.work -= len(choices)
 	return c.literals(choices), nil
 }
 

@@ -133,7 +133,8 @@ func (c *compiler) textAutomaton(t *term) (automaton, error) {
 }
 
 // Parts of the patterns below. Every format is a pattern in the dialect of
-// parsePattern, so that one path leads from a string schema to its rules.
+// parsePattern, so that one path leads from a string schema to its rules. Lengths
+// are shorter than the standards allow, lest a model goes on for ever.
 const (
 	day31   = `(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])`
 	day30   = `(0[469]|11)-(0[1-9]|[12]\d|30)`
@@ -142,10 +143,11 @@ const (
 	date    = `(\d{4}-(` + day31 + `|` + day30 + `|` + day28 + `)|` + leap + `-02-29)`
 	clock   = `([01]\d|2[0-3]):[0-5]\d`
 	timeOf  = clock + `:[0-5]\d(\.\d{1,9})?(Z|[+-]` + clock + `)`
-	label   = `[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
+	label   = `[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?`
+	host    = label + `(\.` + label + `){0,4}`
 	octet   = `(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 	hextet  = `[0-9A-Fa-f]{1,4}`
-	mailbox = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+	mailbox = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}"
 	uriByte = `([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})`
 )
 
@@ -167,11 +169,11 @@ func formatPattern(name string) (string, bool) {
 	case "ipv6":
 		return ipv6Pattern(), true
 	case "hostname":
-		return `^` + label + `(\.` + label + `)*$`, true
+		return `^` + host + `$`, true
 	case "email":
-		return `^` + mailbox + `(\.` + mailbox + `)*@(` + label + `\.)+[A-Za-z]{2,24}$`, true
+		return `^` + mailbox + `(\.` + mailbox + `)?@(` + label + `\.){1,4}[A-Za-z]{2,24}$`, true
 	case "uri":
-		return `^[A-Za-z][A-Za-z0-9+.-]*:(//(` + label + `)(\.` + label + `)*(:\d{1,5})?(/` + uriByte + `*)?|` +
+		return `^[A-Za-z][A-Za-z0-9+.-]{0,15}:(//` + host + `(:\d{1,5})?(/` + uriByte + `*)?|` +
 			`[A-Za-z0-9._~-]` + uriByte + `*)(\?(` + uriByte + `|\?)*)?(#(` + uriByte + `|\?)*)?$`, true
 	}
 	return "", false

@@ -320,22 +320,6 @@ func (t *term) mentions(set charset, seen map[*term]bool) bool {
 	return slices.ContainsFunc(t.subs, func(s *term) bool { return s.mentions(set, seen) })
 }
 
-// automaton is deterministic; it begins in its first state, and from every state
-// it can still accept. Without states it accepts nothing.
-type automaton struct{ states []state }
-
-type state struct {
-	accept bool
-	edges  []edge // with disjoint sets, one for each following state
-	// tail is an expression that follows in an accepting state without edges.
-	tail string
-}
-
-type edge struct {
-	set charset
-	to  int
-}
-
 // automaton has at most limit states.
 func (ts *terms) automaton(t *term, limit int) (automaton, error) {
 	var a automaton
@@ -389,52 +373,4 @@ func (ts *terms) follow(t *term) []termEdge {
 		edges[n].spans = append(edges[n].spans, span{cuts[i], cuts[i+1] - 1})
 	}
 	return edges
-}
-
-// trimmed drops the states from which nothing is accepted.
-func (a automaton) trimmed() automaton {
-	into := make([][]int, len(a.states))
-	live := make([]bool, len(a.states))
-	var todo []int
-	for i, s := range a.states {
-		for _, e := range s.edges {
-			into[e.to] = append(into[e.to], i)
-		}
-		if s.accept {
-			live[i] = true
-			todo = append(todo, i)
-		}
-	}
-	for len(todo) > 0 {
-		last := len(todo) - 1
-		i := todo[last]
-		todo = todo[:last]
-		for _, from := range into[i] {
-			if !live[from] {
-				live[from] = true
-				todo = append(todo, from)
-			}
-		}
-	}
-	number := make([]int, len(a.states))
-	var out automaton
-	for i := range a.states {
-		if live[i] {
-			number[i] = len(out.states)
-			out.states = append(out.states, a.states[i])
-		}
-	}
-	if len(live) == 0 || !live[0] {
-		return automaton{}
-	}
-	for i := range out.states {
-		var edges []edge
-		for _, e := range out.states[i].edges {
-			if live[e.to] {
-				edges = append(edges, edge{e.set, number[e.to]})
-			}
-		}
-		out.states[i].edges = edges
-	}
-	return out
 }
