@@ -247,6 +247,7 @@ llama_memory_t llama_get_memory(const struct llama_context * ctx);
 enum llama_pooling_type llama_pooling_type(const struct llama_context * ctx);
 void llama_attach_threadpool(struct llama_context * ctx, ggml_threadpool_t threadpool, ggml_threadpool_t threadpool_batch);
 void llama_detach_threadpool(struct llama_context * ctx);
+void llama_set_n_threads(struct llama_context * ctx, int32_t n_threads, int32_t n_threads_batch);
 void llama_set_warmup(struct llama_context * ctx, bool warmup);
 void llama_synchronize(struct llama_context * ctx);
 

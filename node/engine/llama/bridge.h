@@ -77,8 +77,9 @@ typedef struct {
     uint32_t sequences;
     bool has_memory;
     bool recurrent;
-    bool embeds;      // embeddings instead of text
-    bool whole_batch; // a sequence to embed must be in one batch
+    bool fixed_positions; // none beyond context_train can be computed
+    bool embeds;          // embeddings instead of text
+    bool whole_batch;     // a sequence to embed must be in one batch
 } td_info;
 
 // td_load returns NULL with err filled; err->text is empty if goProgress
@@ -95,7 +96,13 @@ typedef struct {
 } td_batch;
 
 td_batch td_get_batch(td_model * m);
-int td_decode(td_model * m, int32_t n, td_error * err);
+
+// td_timing is how long the calling thread was in a computation, and how much of
+// that it ran; equal where that is not known or waiting has another cause.
+typedef struct { int64_t wall_ns, cpu_ns; } td_timing;
+
+int td_decode(td_model * m, int32_t n, td_timing * timing, td_error * err);
+void td_set_threads(td_model * m, int32_t n);
 bool td_seq_remove(td_model * m, int32_t seq, int32_t from, int32_t to);
 void td_seq_copy(td_model * m, int32_t src, int32_t dst, int32_t from, int32_t to);
 

@@ -182,6 +182,7 @@ func TestDecodeRefused(t *testing.T) {
 		{"gap", one(1, 9, 0), "batch"},
 		{"position twice", one(1, 1, 0), "batch"},
 		{"negative position", one(1, -3, 1), "position -3"},
+		{"beyond the context", one(1, 256, 1), "position 256"},
 	}
 	prompt := tokenize(t, m, "ab ")
 	newStream(t, m, 0, plain(), nil, nil).prefill(prompt)

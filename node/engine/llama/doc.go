@@ -14,7 +14,8 @@
 // only one to use it, apart from Info, NewSampler and the Vocab. Calls block
 // while llama.cpp computes; a Load ends early when its context does, a Decode
 // does not. The package starts no goroutines; llama.cpp has its own threads,
-// which sleep between computations.
+// which sleep between computations, and fewer of them compute while other
+// programs have the cores (pace.go).
 //
 // Sampling: a greedy choice without anything else is a scan of the logits. Draws
 // use a counter-based generator on (seed, position), and break ties by token, so

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bridge_internal.h"
+#include "stopwatch.h"
 
 extern "C" bool goProgress(uintptr_t handle, float progress);
 
@@ -89,6 +90,13 @@ void check_heads(const llama_model * m, const td_options & o) {
     }
 }
 
+// fixed_positions tells models that have learned a vector for each position: one
+// that they have not is an index out of range.
+bool fixed_positions(const llama_model * m) {
+    std::string arch = metadata(m, "general.architecture");
+    return arch == "bert" || arch == "gpt2" || arch == "starcoder" || arch == "mpt";
+}
+
 // Texts of models that need a whole text in one batch may have as many tokens.
 constexpr uint32_t whole_batch_min = 2048;
 
@@ -99,7 +107,8 @@ constexpr uint32_t piece_max = 512;
 // V is stored transposed, and quantised types do not work.
 llama_context_params context_params(const llama_model * m, const td_options & o) {
     llama_context_params p = llama_context_default_params();
-    uint32_t context = o.context ? o.context : uint32_t(std::max(llama_model_n_ctx_train(m), 1));
+    uint32_t trained = uint32_t(std::max(llama_model_n_ctx_train(m), 1));
+    uint32_t context = o.context && !(fixed_positions(m) && o.context > trained) ? o.context : trained;
     uint64_t cells = o.cells ? o.cells : uint64_t(context) * o.parallel;
     if (!o.unified) {
         cells = uint64_t(context) * o.sequences;
@@ -270,6 +279,7 @@ void describe(const td_model & m, td_info & info) {
     info.sequences = llama_n_seq_max(m.ctx);
     info.has_memory = m.memory != nullptr;
     info.recurrent = llama_model_is_recurrent(m.model) || llama_model_is_hybrid(m.model);
+    info.fixed_positions = fixed_positions(m.model);
     info.embeds = m.embeds;
     info.whole_batch = !m.memory || m.pooled;
 }
@@ -305,12 +315,16 @@ extern "C" td_batch td_get_batch(td_model * m) {
     return td_batch{m->token.data(), m->pos.data(), m->seq.data(), m->logits.data()};
 }
 
-extern "C" int td_decode(td_model * m, int32_t n, td_error * err) {
+extern "C" int td_decode(td_model * m, int32_t n, td_timing * timing, td_error * err) {
     return guarded(err, int(TD_FAILED), [&]() -> int {
+        stopwatch watch;
         int rc = decode_batch(*m, n, err);
+        *timing = watch.read();
         return rc == 0 ? TD_OK : rc == 1 ? TD_NO_ROOM : TD_FAILED;
     });
 }
+
+extern "C" void td_set_threads(td_model * m, int32_t n) { llama_set_n_threads(m->ctx, n, n); }
 
 extern "C" bool td_seq_remove(td_model * m, int32_t seq, int32_t from, int32_t to) {
     return !m->memory || llama_memory_seq_rm(m->memory, seq, from, to);

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"time"
 	"unsafe"
 
 	"tandem/node/engine"
@@ -26,8 +28,11 @@ type model struct {
 	decoded         int // entries of the last Decode; 0 after a failed one
 
 	grammars grammars
+	pace     *pace // nil: threads wait for a GPU, so nothing can be told
 
-	err C.td_error // of the owner's calls
+	// Results of the owner's C calls.
+	err    C.td_error
+	timing C.td_timing
 }
 
 func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
@@ -67,6 +72,9 @@ func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
 	if info.chat_template != nil {
 		m.info.ChatTemplate = C.GoString(info.chat_template)
 	}
+	if !slices.ContainsFunc(m.info.Devices, func(d engine.Device) bool { return d.Kind != "cpu" }) {
+		m.pace = newPace(o.Threads)
+	}
 	b, n := C.td_get_batch(c), int(info.batch)
 	m.token = unsafe.Slice((*int32)(b.token), n)
 	m.pos = unsafe.Slice((*int32)(b.pos), n)
@@ -79,10 +87,10 @@ func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
 // whole cache, rounded up.
 func sequenceContext(info *C.td_info, o Options) int {
 	n := int(info.context)
-	switch {
-	case o.Context > 0:
+	if o.Context > 0 {
 		n = min(n, o.Context)
-	case info.context_train > 0:
+	}
+	if info.context_train > 0 && (o.Context == 0 || bool(info.fixed_positions)) {
 		n = min(n, int(info.context_train))
 	}
 	if info.whole_batch {
@@ -104,8 +112,8 @@ func (m *model) Decode(b *engine.Batch) error {
 		if s < 0 || int(s) >= m.info.Sequences {
 			return fmt.Errorf("llama: sequence id %d is not in 0 to %d", s, m.info.Sequences-1)
 		}
-		if b.Pos[i] < 0 {
-			return fmt.Errorf("llama: position %d is negative", b.Pos[i])
+		if b.Pos[i] < 0 || int(b.Pos[i]) >= m.info.Context {
+			return fmt.Errorf("llama: position %d is not in 0 to %d", b.Pos[i], m.info.Context-1)
 		}
 	}
 	copy(m.token, b.Tokens)
@@ -118,14 +126,22 @@ func (m *model) Decode(b *engine.Batch) error {
 		}
 	}
 	m.decoded = 0
-	switch C.td_decode(m.c, C.int32_t(n), &m.err) {
+	switch C.td_decode(m.c, C.int32_t(n), &m.timing, &m.err) {
 	case C.TD_OK:
 		m.decoded = n
+		m.keepPace()
 		return nil
 	case C.TD_NO_ROOM:
 		return engine.ErrNoRoom
 	}
 	return errors.New("llama: decode: " + cause(errorText(&m.err)))
+}
+
+// keepPace adapts the compute threads to what the last Decode met.
+func (m *model) keepPace() {
+	if m.pace != nil && m.pace.observe(time.Duration(m.timing.wall_ns), time.Duration(m.timing.cpu_ns)) {
+		C.td_set_threads(m.c, C.int32_t(m.pace.now))
+	}
 }
 
 func (m *model) Embedding(seq engine.SeqID) ([]float32, error) {

@@ -30,6 +30,7 @@ type vocab struct {
 	flags   []uint8
 
 	bos, eos  engine.Token
+	textEnd   engine.Token // -1: none
 	addBOS    bool
 	usesRegex bool
 	control   []string
@@ -47,6 +48,14 @@ func newVocab(c *C.td_model) (*vocab, error) {
 	var info C.td_vocab_info
 	C.td_vocab(c, &info)
 	v := &vocab{c: c, bos: engine.Token(info.bos), eos: engine.Token(info.eos), addBOS: bool(info.add_bos), usesRegex: bool(info.uses_regex)}
+	switch {
+	case bool(info.add_sep) && info.sep >= 0:
+		v.textEnd = engine.Token(info.sep)
+	case bool(info.add_eos) && info.eos >= 0:
+		v.textEnd = engine.Token(info.eos)
+	default:
+		v.textEnd = -1
+	}
 	v.infill = [3]engine.Token{engine.Token(info.fim_prefix), engine.Token(info.fim_suffix), engine.Token(info.fim_middle)}
 	v.hasInfill = v.infill[0] >= 0 && v.infill[1] >= 0 && v.infill[2] >= 0
 	if err := v.readPieces(int(info.size)); err != nil {
@@ -116,6 +125,10 @@ func (v *vocab) BOS() engine.Token { return v.bos }
 func (v *vocab) EOS() engine.Token { return v.eos }
 
 func (v *vocab) AddBOS() bool { return v.addBOS && v.bos >= 0 }
+
+// TextEnd is the token that the model expects behind a text to embed, if any. It
+// is not part of engine.Vocab.
+func (v *vocab) TextEnd() (engine.Token, bool) { return v.textEnd, v.textEnd >= 0 }
 
 func (v *vocab) ControlTexts() []string { return v.control }
 

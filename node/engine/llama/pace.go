@@ -1,0 +1,73 @@
+package llama
+
+import "time"
+
+// pace adapts the number of compute threads to a machine that has other work.
+// ggml's threads wait for each other in a loop after every operation: as soon as
+// one of them is not running, all others only spin. On two cores shared with
+// other programs two threads were found to be 10 to 30 times slower than one.
+//
+// The sign is the caller's own thread: it computes or spins all the time, so it
+// runs less than all the time only if others have its core. The number goes down
+// quickly, and up again after a calm time that doubles with each failure.
+type pace struct {
+	most, now int
+
+	wall, cpu time.Duration // of the window that is measured
+	calm      time.Duration // without disturbance
+	patience  time.Duration // the calm that more threads need
+}
+
+const (
+	paceWindow   = 40 * time.Millisecond // of computation
+	disturbed    = 0.80                  // share of the time that the thread ran
+	undisturbed  = 0.95
+	patienceMin  = time.Second
+	patienceMax  = 32 * time.Second
+	forgivenCalm = 8 * patienceMin // with all threads, until failures are forgotten
+)
+
+func newPace(threads int) *pace { return &pace{most: threads, now: threads, patience: patienceMin} }
+
+// observe takes what one computation took, and tells whether the number has
+// changed.
+func (p *pace) observe(wall, cpu time.Duration) bool {
+	if p.most == 1 {
+		return false
+	}
+	p.wall += wall
+	p.cpu += cpu
+	if p.wall < paceWindow {
+		return false
+	}
+	share := float64(p.cpu) / float64(p.wall)
+	p.calm += p.wall
+	p.wall, p.cpu = 0, 0
+	switch {
+	case share < disturbed:
+		return p.slower()
+	case share < undisturbed:
+		p.calm = 0
+	case p.now < p.most:
+		return p.calm >= p.patience && p.faster()
+	case p.calm >= forgivenCalm:
+		p.patience = patienceMin
+	}
+	return false
+}
+
+func (p *pace) slower() bool {
+	p.calm = 0
+	if p.now == 1 {
+		return false
+	}
+	p.now -= max(1, p.now/4)
+	p.patience = min(2*p.patience, patienceMax)
+	return true
+}
+
+func (p *pace) faster() bool {
+	p.calm = 0
+	p.now = min(p.most, p.now+max(1, p.now/4))
+	return true
+}
