@@ -152,8 +152,10 @@ func TestSmallCache(t *testing.T) {
 		if r := s.Result(); r.Reason != engine.FinishLength {
 			t.Errorf("request %d: %+v", i, r)
 		}
-		// Batch mates may change the last bits, and so a close choice late in a text.
-		if n := len(want) / 4; text[:min(n, len(text))] != want[:n] {
+		// Batch mates and the order of rows in the cache change the last bits, and so
+		// close choices; that no row is wrong is shown on the fake, to the bit.
+		const certain = 20
+		if n := min(certain, len(want)); text[:min(n, len(text))] != want[:n] {
 			t.Errorf("request %d: got %q, cold %q", i, text, want)
 		}
 	}
