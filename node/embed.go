@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"tandem/node/api"
@@ -28,7 +29,7 @@ func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult,
 	if err := tokenizePrompts(eng.Vocab(), r.Inputs, p); err != nil {
 		return api.EmbedResult{}, refusal(r.Model, err)
 	}
-	if err := fitInputs(eng.Info(), p, r.Truncate); err != nil {
+	if err := fitInputs(eng, p, r.Truncate); err != nil {
 		return api.EmbedResult{}, err
 	}
 	vectors, err := eng.Embed(ctx, p.prompts)
@@ -43,10 +44,14 @@ func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult,
 	return api.EmbedResult{Model: m.Name, Vectors: vectors, PromptTokens: p.tokens(), Load: lease.LoadTime(), Total: time.Since(start)}, nil
 }
 
-// fitInputs refuses inputs that are too long, or cuts them if the client asked
-// for that.
-func fitInputs(info engine.Info, p *plan, truncate bool) error {
-	limit := min(info.Context, info.MicroBatch)
+// fitInputs ends each input as the model expects. It refuses those that are too
+// long, or cuts them if the client asked for that.
+func fitInputs(eng *engine.Engine, p *plan, truncate bool) error {
+	limit := min(eng.Info().Context, eng.Info().MicroBatch)
+	end, hasEnd := eng.Vocab().TextEnd()
+	if hasEnd {
+		limit--
+	}
 	for i, tokens := range p.prompts {
 		switch {
 		case len(tokens) <= limit:
@@ -56,6 +61,9 @@ func fitInputs(info engine.Info, p *plan, truncate bool) error {
 			e := api.ContextExceeded(len(tokens), limit)
 			e.Param, e.Message = "input", fmt.Sprintf("input %d has %d tokens, but the model takes %d", i, len(tokens), limit)
 			return e
+		}
+		if hasEnd && !slices.Contains(p.prompts[i], end) {
+			p.prompts[i] = append(slices.Clip(p.prompts[i]), end)
 		}
 	}
 	return nil

@@ -118,6 +118,8 @@ type Vocab interface {
 	EOS() Token
 	// AddBOS tells whether the model expects a BOS token before a raw prompt.
 	AddBOS() bool
+	// TextEnd is the token that the model expects behind a text to embed, if any.
+	TextEnd() (Token, bool)
 	// ControlTexts are the texts of all control and user-defined tokens.
 	ControlTexts() []string
 	// Infill are the fill-in-the-middle tokens, ok if the vocabulary has them.

@@ -51,7 +51,7 @@ step "commands of the README" python tools/e2e/readme.py "$base" "$name" "$node"
 step "the page in Chromium" env BASE_URL="$base" npm --silent --prefix webui run e2e
 
 start builtin tandem-tiny
-step "the built-in model" python tools/builtin-model/eval.py "$base"
+step "the built-in model" python tools/builtin-model/eval.py --base "$base" --at-least 40
 
 if [ -x "$cases" ]; then
   # The runner starts a node of its own for each case. Not in the list: cases of

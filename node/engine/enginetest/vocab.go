@@ -108,3 +108,6 @@ func (Vocab) ControlTexts() []string {
 func (Vocab) Infill() (prefix, suffix, middle engine.Token, ok bool) {
 	return FimPrefix, FimSuffix, FimMiddle, true
 }
+
+// TextEnd says that texts to embed need no end.
+func (Vocab) TextEnd() (engine.Token, bool) { return -1, false }

@@ -104,7 +104,7 @@ var kvTypes = map[string]C.int32_t{"f16": 1, "q8_0": 8, "q4_0": 2}
 
 // pollLevel is how eagerly compute threads look for the next batch before they
 // sleep; ggml counts from 0 to 100.
-var pollLevel = 0
+const pollLevel = 0
 
 // initOnce prepares the process: log, assertion handler, CPU backend.
 var initOnce = sync.OnceFunc(func() { C.td_init() })
@@ -142,7 +142,7 @@ func load(ctx context.Context, o Options) (*model, error) {
 	co := C.td_options{
 		path: path, context: C.uint32_t(o.Context), cells: C.uint32_t(o.Cells), parallel: C.uint32_t(o.Parallel),
 		sequences: C.uint32_t(o.Sequences), batch: C.uint32_t(o.Batch), micro_batch: C.uint32_t(o.MicroBatch),
-		kv_type: kvTypes[o.KVType], gpu_layers: C.int32_t(o.GPULayers), threads: C.int32_t(o.Threads), poll: C.int32_t(pollLevel),
+		kv_type: kvTypes[o.KVType], gpu_layers: C.int32_t(o.GPULayers), threads: C.int32_t(o.Threads), poll: pollLevel,
 		unified: C.bool(!o.Streams), embeddings: C.bool(o.Embeddings), progress: C.uintptr_t(progress),
 	}
 	var info C.td_info

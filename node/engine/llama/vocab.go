@@ -126,8 +126,6 @@ func (v *vocab) EOS() engine.Token { return v.eos }
 
 func (v *vocab) AddBOS() bool { return v.addBOS && v.bos >= 0 }
 
-// TextEnd is the token that the model expects behind a text to embed, if any. It
-// is not part of engine.Vocab.
 func (v *vocab) TextEnd() (engine.Token, bool) { return v.textEnd, v.textEnd >= 0 }
 
 func (v *vocab) ControlTexts() []string { return v.control }
