@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description="Trains the built-in model of tandem.")
     p.add_argument("--seed", type=int, default=9494)
-    p.add_argument("--tokens", type=int, default=3_300_000, help="tokens to train on (%(default)s)")
+    p.add_argument("--tokens", type=int, default=3_000_000, help="tokens to train on (%(default)s)")
     p.add_argument("--batch", type=int, default=1536, help="tokens in one step (%(default)s)")
     p.add_argument("--vocabulary", type=int, default=1536)
     p.add_argument("--layers", type=int, default=4)
@@ -138,8 +138,8 @@ def main() -> None:
     encoder = Encoder(make_tokenizer(args))
     model = Llama(Shape(vocabulary=encoder.tokenizer.get_vocab_size(), layers=args.layers, hidden=args.hidden))
     print(f"{encoder.tokenizer.get_vocab_size()} tokens in the vocabulary, {sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    cycle(model, encoder, args, 0, args.tokens * 2 // 3, args.rate)
-    cycle(model, encoder, args, 1, args.tokens // 3, args.rate / 2)
+    cycle(model, encoder, args, 0, args.tokens * 3 // 4, args.rate)
+    cycle(model, encoder, args, 1, args.tokens // 4, args.rate / 2)
     save(model, encoder, args)
 
 

@@ -1,4 +1,4 @@
-// Package builtin holds the model that is part of the program: a Llama of three
+// Package builtin holds the model that is part of the program: a Llama of 2.6
 // million parameters that answers questions about tandem and, asked for anything
 // else, says which model to pull. With it a node without any network answers at
 // once, and tests run on a real trained transformer in seconds.
