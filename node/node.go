@@ -88,7 +88,10 @@ func New(cfg Config) (*Node, error) {
 		n.cfg.LoadBackend = llama.Load
 	}
 
-	// The folder comes first: whoever holds its lock is the only one to write.
+	if err := loadGPUBackends(cfg.Backends); err != nil {
+		return nil, err
+	}
+	// The data folder comes before all that writes: whoever holds its lock is the only one to write.
 	var err error
 	if n.lock, err = lockDataDir(cfg.DataDir); err != nil {
 		return nil, err
@@ -204,6 +207,25 @@ func (n *Node) Welcome() string {
 		fmt.Fprintf(&b, "  API key     %s  (made because --listen is open to the network; kept in the data folder)\n", n.keys[0].Secret)
 	}
 	return b.String()
+}
+
+// loadGPUBackends loads the ggml libraries of a folder, or of the one beside the
+// program if none is named and that is there.
+func loadGPUBackends(dir string) error {
+	if dir == "" {
+		program, err := os.Executable()
+		if err != nil {
+			return nil // no place beside the program to look in
+		}
+		dir = filepath.Join(filepath.Dir(program), "backends")
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil
+		}
+	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("--backends: %q: is no folder; allowed: a folder with ggml backend libraries", dir)
+	}
+	llama.LoadBackends(dir)
+	return nil
 }
 
 // lockDataDir makes the folder and takes its lock, which ends with the process.
