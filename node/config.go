@@ -105,7 +105,7 @@ func options() []option {
 		list("api-key", "[NAME=]KEY", "key that clients must show; names keep tenants apart", "8 to 512 printable characters without blanks", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
 		number("gpu-layers", "-1", "layers on the GPU; -1 is all", -1, 1024, func(c *Config) *int { return &c.GPULayers }),
 		number("threads", "0", "CPU threads; 0 is one per physical core", 0, 1024, func(c *Config) *int { return &c.Threads }),
-		text("backends", "DIR", "", "folder with ggml GPU backend libraries", "a folder", anyText, func(c *Config) *string { return &c.Backends }),
+		text("backends", "DIR", "", "folder with ggml GPU backend libraries", "a folder that is there", folderOrNone, func(c *Config) *string { return &c.Backends }),
 		number("max-models", "2", "models loaded at once", 1, 64, func(c *Config) *int { return &c.MaxModels }),
 		number("queue", "64", "requests that may wait for one model", 0, 65536, func(c *Config) *int { return &c.Queue }),
 		duration("keep-alive", "30m", "how long an unused model stays loaded; -1s is for ever", func(c *Config) *time.Duration { return &c.KeepAlive }),
@@ -333,6 +333,16 @@ func duration(flag, def, usage string, field func(*Config) *time.Duration) optio
 }
 
 func anyText(string) error { return nil }
+
+func folderOrNone(v string) error {
+	if v == "" {
+		return nil
+	}
+	if info, err := os.Stat(v); err != nil || !info.IsDir() {
+		return errors.New("is no folder")
+	}
+	return nil
+}
 
 func needText(v string) error {
 	if v == "" {

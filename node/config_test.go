@@ -38,7 +38,7 @@ func TestLoadConfigListsAllFaults(t *testing.T) {
 	_, _, err := LoadConfig(Sources{
 		YAMLName: "t.yaml", YAML: map[string][]string{"kv-type": {"banana"}, "colour": {"red"}},
 		Env:   []string{"NODE_CTX=many"},
-		Flags: map[string][]string{"parallel": {"0"}, "listen": {"here"}, "kv-ram": {"lots"}, "api-key": {"short"}, "secret": {"abc"}, "role": {"prefill"}, "join": {"other"}, "name": {"a b"}, "keep-alive": {"5"}},
+		Flags: map[string][]string{"parallel": {"0"}, "listen": {"here"}, "kv-ram": {"lots"}, "api-key": {"short"}, "secret": {"abc"}, "role": {"prefill"}, "join": {"other"}, "name": {"a b"}, "keep-alive": {"5"}, "backends": {"/does/not/exist"}},
 	})
 	if err == nil {
 		t.Fatal("no error")
@@ -48,7 +48,7 @@ func TestLoadConfigListsAllFaults(t *testing.T) {
 		`NODE_CTX: "many": is not a whole number; allowed: a whole number from 16`, `--parallel: "0": is out of range`,
 		`--listen: "here": is not host:port`, `--kv-ram: "lots": is not a size; allowed: a size such as 512MiB`,
 		`--api-key: (hidden): has 5 characters`, `--secret: (hidden): has 3 characters`, `--role: "prefill"`, `--join: "other"`, `--name: "a b": has the character ' '`,
-		`--keep-alive: "5": is not a time`,
+		`--keep-alive: "5": is not a time`, `--backends: "/does/not/exist": is no folder`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)

@@ -88,9 +88,7 @@ func New(cfg Config) (*Node, error) {
 		n.cfg.LoadBackend = llama.Load
 	}
 
-	if err := loadGPUBackends(cfg.Backends); err != nil {
-		return nil, err
-	}
+	loadGPUBackends(cfg.Backends)
 	// The data folder comes before all that writes: whoever holds its lock is the only one to write.
 	var err error
 	if n.lock, err = lockDataDir(cfg.DataDir); err != nil {
@@ -211,21 +209,18 @@ func (n *Node) Welcome() string {
 
 // loadGPUBackends loads the ggml libraries of a folder, or of the one beside the
 // program if none is named and that is there.
-func loadGPUBackends(dir string) error {
+func loadGPUBackends(dir string) {
 	if dir == "" {
 		program, err := os.Executable()
 		if err != nil {
-			return nil // no place beside the program to look in
+			return // no place beside the program to look in
 		}
 		dir = filepath.Join(filepath.Dir(program), "backends")
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil
+		if folderOrNone(dir) != nil {
+			return
 		}
-	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--backends: %q: is no folder; allowed: a folder with ggml backend libraries", dir)
 	}
 	llama.LoadBackends(dir)
-	return nil
 }
 
 // lockDataDir makes the folder and takes its lock, which ends with the process.

@@ -306,14 +306,6 @@ func TestADataFolderBelongsToOneProcess(t *testing.T) {
 	}
 }
 
-func TestBackendsMustBeAFolder(t *testing.T) {
-	c := nodetest.Config(t, t.TempDir())
-	c.Backends = filepath.Join(t.TempDir(), "nothing")
-	if _, err := node.New(c); err == nil || !strings.Contains(err.Error(), "--backends") {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestIdentityAndKeyOutliveTheNode(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (id, key string) {
