@@ -86,8 +86,8 @@ func (a *app) bench(ctx context.Context, c node.Config, rounds int) (*benchRepor
 	if err != nil {
 		return nil, err
 	}
-	c.Context, c.Parallel, c.Models = benchContext, slices.Max(benchStreams), []string{model.Name}
-	r := &benchReport{Model: model.Name, Version: node.Version, Machine: machine(), Rounds: rounds}
+	c.Context, c.Parallel, c.Models = benchContext, slices.Max(benchStreams), []string{model}
+	r := &benchReport{Model: node.ModelName(model), Version: node.Version, Machine: machine(), Rounds: rounds}
 	server, err := a.startBenchNode(ctx, c, r)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (a *app) bench(ctx context.Context, c node.Config, rounds int) (*benchRepor
 			if err != nil {
 				return nil, err
 			}
-			bare, err := node.Bare(ctx, c, model.Name, node.BareWork{Prompt: benchPrompt, Generate: benchGenerate, Sequences: streams})
+			bare, err := node.Bare(ctx, c, model, node.BareWork{Prompt: benchPrompt, Generate: benchGenerate, Sequences: streams})
 			if err != nil {
 				return nil, err
 			}
@@ -114,7 +114,7 @@ func (a *app) bench(ctx context.Context, c node.Config, rounds int) (*benchRepor
 	r.Prefill.Streams = 1
 	for range rounds {
 		fmt.Fprintln(a.env.Err, "prefill and TTFT ...")
-		if err := server.measurePrompts(ctx, c, model.Name, r); err != nil {
+		if err := server.measurePrompts(ctx, c, model, r); err != nil {
 			return nil, err
 		}
 	}
@@ -122,9 +122,13 @@ func (a *app) bench(ctx context.Context, c node.Config, rounds int) (*benchRepor
 	return r, err
 }
 
-// benchModel is the model of --model, or the one that a node would choose.
-func (a *app) benchModel(ctx context.Context, c node.Config) (api.Model, error) {
-	var model api.Model
+// benchModel is the reference of the model to measure: the first --model, or the
+// one that a node would choose.
+func (a *app) benchModel(ctx context.Context, c node.Config) (string, error) {
+	if len(c.Models) > 0 {
+		return c.Models[0], nil
+	}
+	var ref string
 	err := a.withLibrary(c, func(l api.Library) error {
 		models, err := l.List(ctx)
 		if err != nil {
@@ -133,15 +137,11 @@ func (a *app) benchModel(ctx context.Context, c node.Config) (api.Model, error) 
 		if len(models) == 0 {
 			return errors.New("there is no model on this machine; get one with `tandem pull smollm2:135m`")
 		}
-		model = models[0]
-		for _, m := range models {
-			if m.Source != "built-in" && model.Source == "built-in" || len(c.Models) > 0 && m.Name == node.ModelName(c.Models[0]) {
-				model = m
-			}
-		}
+		real := slices.IndexFunc(models, func(m api.Model) bool { return m.Source != "built-in" })
+		ref = models[max(real, 0)].Name
 		return nil
 	})
-	return model, err
+	return ref, err
 }
 
 // benchNode is a node in a process of its own.
