@@ -17,13 +17,9 @@ import (
 // defaultRef is pulled when there is neither --model nor a model on the machine.
 const defaultRef = "smollm2:135m"
 
-// residentSequences is how many sequence ids there are for each request that can
-// run: the others keep prefixes of conversations that have paused.
-const residentSequences = 4
-
 // backendOptions are what a model file is opened with.
 func (c *Config) backendOptions(path string) llama.Options {
-	return llama.Options{Path: path, Context: c.Context, Parallel: c.Parallel, Sequences: min(c.Parallel*residentSequences, llama.SequencesMax),
+	return llama.Options{Path: path, Context: c.Context, Sequences: c.Parallel,
 		Batch: c.Batch, MicroBatch: min(c.Batch, 512), KVType: c.KVType, GPULayers: c.GPULayers, Threads: c.Threads}
 }
 
@@ -173,7 +169,7 @@ func (n *Node) openEngine(ctx context.Context, spec engine.Spec) (*engine.Engine
 func (n *Node) engineOptions(spec engine.Spec) llama.Options {
 	o := n.cfg.backendOptions(spec.Path)
 	if spec.Embeddings {
-		o.Embeddings, o.Parallel, o.Sequences = true, 1, n.cfg.Parallel
+		o.Embeddings = true
 		o.Batch, o.MicroBatch = o.Context, o.Context
 	}
 	return o
@@ -302,7 +298,11 @@ func (n *Node) estimate(spec engine.Spec) (engine.Memory, error) {
 func (n *Node) memory(m models.Model, o llama.Options) (engine.Memory, error) {
 	g := engine.Geometry{WeightBytes: m.Info.WeightBytes, Layers: m.Info.Layers, Embedding: m.Info.Embedding, Vocab: m.Info.VocabSize,
 		KVHeads: m.Info.KVHeads, KeyLength: m.Info.KeyLength, ValueLength: m.Info.ValueLength}
-	return engine.EstimateMemory(g, engine.Shape{Cells: o.Context * o.Parallel, Sequences: o.Sequences, MicroBatch: o.MicroBatch, KVType: o.KVType, GPULayers: n.gpuLayers()})
+	shape := engine.Shape{Context: o.Context, Sequences: o.Sequences, MicroBatch: o.MicroBatch, KVType: o.KVType, GPULayers: n.gpuLayers()}
+	if o.Embeddings {
+		shape.Sequences = 1 // all texts of a batch share it
+	}
+	return engine.EstimateMemory(g, shape)
 }
 
 // gpuLayers is --gpu-layers where there is a GPU with memory of its own, and 0

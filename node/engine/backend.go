@@ -1,6 +1,6 @@
 package engine
 
-import "errors"
+import "tandem/kvstore/block"
 
 // Backend is one loaded model with its KV cache. Vocab, Info and NewSampler may
 // be called from any goroutine; everything else belongs to the engine's owner
@@ -10,9 +10,9 @@ type Backend interface {
 	Vocab() Vocab
 	Info() Info
 
-	// Decode computes one batch and appends its KV rows. ErrNoRoom means that the
-	// cache had no room and that nothing was changed; after any other error the
-	// KV of the batch's sequences is undefined and they must be removed.
+	// Decode computes one batch and appends its KV rows. After an error the KV of the
+	// batch's sequences is undefined and they must be removed. Sequences whose ids
+	// follow each other, in this order in the batch, are computed together.
 	Decode(b *Batch) error
 	// Sample draws the next token from the logits of batch entry i of the last
 	// Decode, which must have had Logits set, for absolute position pos, and
@@ -22,11 +22,19 @@ type Backend interface {
 	// a Decode; the slice is only valid until the next call.
 	Embedding(seq SeqID) ([]float32, error)
 
-	// Remove drops the positions [from, to) of seq; to < 0 means the end. False:
-	// this architecture cannot cut there (recurrent state) and nothing changed.
-	Remove(seq SeqID, from, to int) bool
-	// Copy lets dst share the positions [from, to) of src without copying rows.
-	Copy(src, dst SeqID, from, to int)
+	// Remove drops the positions of seq from from on. False: this architecture cannot
+	// cut there (recurrent state) and nothing changed.
+	Remove(seq SeqID, from int) bool
+	// Copy makes dst hold the first n positions of src and nothing else. After an
+	// error dst is empty.
+	Copy(src, dst SeqID, n int) error
+	// Export writes the rows of positions [from, to) of seq to dst, which has
+	// (to-from) × Info.KV.Bytes() bytes: for each layer in order its K, then its V.
+	Export(seq SeqID, from, to int, dst []byte) error
+	// Import makes seq hold the rows of blocks, which follow each other from position
+	// 0 on, and nothing else. The rows must have been checked: the engine believes
+	// them. After an error seq is empty.
+	Import(seq SeqID, blocks []Rows) error
 
 	// NewSampler compiles the sampling of one sequence, whose prompt and already
 	// generated tokens are given: penalties see both, the grammar the latter. A
@@ -41,6 +49,12 @@ type SeqID = int32
 
 // Sampler holds the sampling state of one sequence. It is freed by Close.
 type Sampler interface{ Close() }
+
+// Rows are the KV rows of consecutive tokens in the layout of Backend.Export.
+type Rows struct {
+	Tokens int
+	Data   []byte
+}
 
 // Batch is what one Decode computes, at most Info.Batch entries. It is reused:
 // Reset keeps the memory.
@@ -66,9 +80,6 @@ func (b *Batch) Add(t Token, pos int, seq SeqID, logits bool) int {
 // Len is the number of entries.
 func (b *Batch) Len() int { return len(b.Tokens) }
 
-// ErrNoRoom says that the KV cache has no free cells for a batch.
-var ErrNoRoom = errors.New("engine: no room in the KV cache")
-
 // Info describes a loaded model. It never changes.
 type Info struct {
 	Architecture  string
@@ -76,19 +87,18 @@ type Info struct {
 	Parameters    int64
 	SizeBytes     int64 // weights
 	ContextTrain  int
-	Context       int // tokens of one sequence
-	Cells         int // tokens that the KV cache holds
+	Context       int // tokens of one sequence; the KV cache has room for Sequences of them
 	Batch         int // tokens of one Decode
 	MicroBatch    int // tokens that the engine computes at once
-	Sequences     int // sequence ids that the cache knows
+	Sequences     int // sequences that are held at once
 	Layers        int
 	Embedding     int // width of an embedding vector
 	Pooled        bool
 	CanCut        bool // Remove of a tail works: full attention
 	Recurrent     bool
-	SlidingWindow int    // 0: none
-	KVType        string // f16, q8_0, q4_0
-	KVBytesToken  int64  // bytes of KV per token
+	SlidingWindow int         // 0: none
+	KVType        string      // f16, q8_0, q4_0
+	KV            block.Shape // rows of one token; no layers if rows cannot be copied, exported or imported
 	Threads       int
 	Devices       []Device
 	ChatTemplate  string // Jinja source of the GGUF; "" if it has none

@@ -14,16 +14,16 @@ type instant struct {
 	piece []byte
 }
 
-func (b instant) Decode(*engine.Batch) error                { return nil }
-func (b instant) Remove(engine.SeqID, int, int) bool        { return true }
-func (b instant) Copy(engine.SeqID, engine.SeqID, int, int) {}
+func (b instant) Decode(*engine.Batch) error                 { return nil }
+func (b instant) Remove(engine.SeqID, int) bool              { return true }
+func (b instant) Copy(engine.SeqID, engine.SeqID, int) error { return nil }
 func (b instant) Sample(int, engine.Sampler, int) (engine.Output, error) {
 	return engine.Output{Token: 'x', Piece: b.piece}, nil
 }
 
 // streams makes an engine that decodes n streams in turns of the caller.
 func streams(t testing.TB, n int) (*engine.Engine, []*engine.Sequence) {
-	b := instant{enginetest.New(enginetest.Options{Context: 1 << 30, Cells: 1 << 40, Sequences: n}), []byte("x")}
+	b := instant{enginetest.New(enginetest.Options{Context: 1 << 30, Sequences: n}), []byte("x")}
 	e := engine.NewStepped(b, engine.Config{Parallel: n})
 	var all []*engine.Sequence
 	for i := range n {
@@ -60,7 +60,7 @@ func BenchmarkStep(b *testing.B) {
 // BenchmarkStream is the same with the owner goroutine: each token wakes a reader
 // on another goroutine.
 func BenchmarkStream(b *testing.B) {
-	fake := instant{enginetest.New(enginetest.Options{Context: 1 << 30, Cells: 1 << 40}), []byte("x")}
+	fake := instant{enginetest.New(enginetest.Options{Context: 1 << 30}), []byte("x")}
 	e := engine.New(fake, engine.Config{Parallel: 1})
 	defer e.Close(b.Context())
 	s := submit(b, e, engine.Request{Tokens: words(b, "x")})

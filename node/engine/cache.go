@@ -1,52 +1,50 @@
 package engine
 
-import "slices"
-
 // cache is what the engine knows of the backend's KV cache: which tokens each
 // sequence id holds, and who uses them. It belongs to the owner goroutine.
 //
-// Invariants, checked in export_test.go: every id is either in free or that of
-// exactly one entry; the backend holds under an entry's id the rows of exactly
-// entry.tokens, from position 0 on; ledger.used is the number of distinct rows.
+// Every id has a stream of rows of its own, with room for a whole context: rows
+// are never shared, so that nobody's tokens cost others attention or room, and a
+// sequence's rows lie in the order of their positions.
+//
+// Invariants, checked in export_test.go: entries[i].id is i; the backend holds
+// under an id the rows of exactly entry.tokens, from position 0 on.
 type cache struct {
 	backend Backend
-	cells   int
 	canCut  bool
+	canCopy bool
 	evicted func(tokens int)
-
-	ledger  ledger
-	free    []SeqID
 	entries []*entry
 	clock   uint64 // orders the uses of entries
 }
 
-// entry is one sequence id in use, by a running sequence or, after its end, as
-// resident tokens that a later one may take over or share.
+// entry is one sequence id: empty, in use by a running sequence, or, after its end,
+// resident: tokens that a later one may take over or copy.
 type entry struct {
 	id     SeqID
 	salt   string
 	tokens []Token // whose rows are in the cache
-	end    *run    // of the chain that counts them; nil if there are none
 	owner  *Sequence
 	used   uint64
 }
 
 func newCache(b Backend, evicted func(int)) cache {
 	info := b.Info()
-	c := cache{backend: b, cells: info.Cells, canCut: info.CanCut, evicted: evicted}
-	for id := info.Sequences - 1; id >= 0; id-- {
-		c.free = append(c.free, SeqID(id))
+	c := cache{backend: b, canCut: info.CanCut, canCopy: info.CanCut && len(info.KV.Layers) > 0, evicted: evicted}
+	for id := range info.Sequences {
+		c.entries = append(c.entries, &entry{id: SeqID(id)})
 	}
 	return c
 }
 
 // match finds the entry that spares most of the given tokens, and how many. The
 // last token is never spared: its logits are wanted. Where the cache cannot be cut
-// only a resident entry of which nothing is left over will do.
+// only a resident entry of which nothing is left over will do; where it cannot be
+// copied, only a resident one.
 func (c *cache) match(tokens []Token, salt string) (best *entry, n int) {
 	limit := len(tokens) - 1
 	for _, en := range c.entries {
-		if en.salt != salt {
+		if en.salt != salt || en.owner != nil && !c.canCopy {
 			continue
 		}
 		common := commonPrefix(en.tokens, tokens[:limit])
@@ -63,77 +61,100 @@ func (c *cache) match(tokens []Token, salt string) (best *entry, n int) {
 // whole tells whether taking the first n tokens over leaves nothing behind.
 func (en *entry) whole(n int) bool { return en.owner == nil && len(en.tokens) == n }
 
+// cheapTail is the part of a prefix up to which the tokens behind it are given up
+// rather than the prefix copied: most likely the old end of the same conversation.
+const cheapTail = 4
+
 // open makes an entry for s that begins with the first n tokens of src; n may be
-// 0. It takes src over if that loses nothing, else it shares its rows.
-func (c *cache) open(s *Sequence, src *entry, n int) *entry {
-	if n > 0 && src.whole(n) {
-		return c.adopt(s, src)
+// 0. It takes src over if that loses little, else it copies its rows.
+func (c *cache) open(s *Sequence, src *entry, n int) (*entry, error) {
+	if n == 0 {
+		return c.adopt(s, c.clear(c.victim(nil))), nil
 	}
-	if src != nil {
-		c.touch(src)
+	c.touch(src)
+	if src.owner == nil && len(src.tokens)-n <= n/cheapTail || !c.canCopy {
+		return c.adopt(s, c.cut(src, n)), nil
 	}
-	if len(c.free) == 0 && !c.evict(src) {
-		// Every id but src is that of a running sequence: src loses its tail.
-		if !c.cut(src, n) {
-			c.drop(src)
-			return c.open(s, nil, 0)
-		}
-		return c.adopt(s, src)
+	dst := c.victim(src)
+	if dst == nil { // every other id is that of a running sequence
+		return c.adopt(s, c.cut(src, n)), nil
 	}
-	en := &entry{id: c.free[len(c.free)-1], salt: s.salt, owner: s}
-	c.free = c.free[:len(c.free)-1]
-	c.entries = append(c.entries, en)
-	c.touch(en)
-	if n > 0 {
-		c.backend.Copy(src.id, en.id, 0, n)
-		en.tokens = src.tokens[:n:n]
-		en.end = c.ledger.fork(src.end, len(src.tokens), n)
+	c.clear(dst)
+	if err := c.backend.Copy(src.id, dst.id, n); err != nil {
+		return c.adopt(s, dst), err
 	}
-	return en
+	dst.tokens = src.tokens[:n:n]
+	return c.adopt(s, dst), nil
 }
 
-// adopt makes a resident entry that of s.
+// restore makes an entry for s from rows that were kept elsewhere, of its first n
+// tokens. After an error it is empty.
+func (c *cache) restore(s *Sequence, rows []Rows, n int) (*entry, error) {
+	en := c.clear(c.victim(nil))
+	err := c.backend.Import(en.id, rows)
+	if err == nil {
+		en.tokens = s.tokens[:n:n]
+	}
+	return c.adopt(s, en), err
+}
+
+// adopt makes an entry that nobody uses that of s.
 func (c *cache) adopt(s *Sequence, en *entry) *entry {
-	en.owner = s
-	c.ledger.enliven(en.end)
+	en.owner, en.salt = s, s.salt
 	c.touch(en)
 	return en
 }
 
-// cut drops a resident entry's tokens from n on. False: the model cannot.
-func (c *cache) cut(en *entry, n int) bool {
-	if n == 0 || !c.backend.Remove(en.id, n, -1) {
-		return false
+// victim is the entry to be used anew: an empty one, the first of them, so that the
+// ids in use stay close together, or the resident one that was used least
+// recently. Nil: there is none besides spare.
+func (c *cache) victim(spare *entry) *entry {
+	var oldest *entry
+	for _, en := range c.entries {
+		if en.owner != nil || en == spare {
+			continue
+		}
+		if len(en.tokens) == 0 {
+			return en
+		}
+		if oldest == nil || en.used < oldest.used {
+			oldest = en
+		}
 	}
-	end := c.ledger.fork(en.end, len(en.tokens), n)
-	c.ledger.drop(en.end)
-	c.ledger.retire(end)
-	en.tokens, en.end = en.tokens[:n], end
-	return true
+	return oldest
+}
+
+// clear empties an entry.
+func (c *cache) clear(en *entry) *entry {
+	if n := len(en.tokens); n > 0 {
+		c.evicted(n)
+	}
+	c.drop(en)
+	return en
+}
+
+// cut drops a resident entry's tokens from n on, all if the model cannot.
+func (c *cache) cut(en *entry, n int) *entry {
+	if len(en.tokens) > n && !c.backend.Remove(en.id, n) {
+		return c.clear(en)
+	}
+	en.tokens = en.tokens[:n]
+	return en
 }
 
 // grow says that rows of a running entry were computed: it now holds tokens.
-func (c *cache) grow(en *entry, tokens []Token) {
-	en.end = c.ledger.grow(en.end, len(tokens)-len(en.tokens))
-	en.tokens = tokens
-}
+func (c *cache) grow(en *entry, tokens []Token) { en.tokens = tokens }
 
 // keep makes a running entry resident, unless nobody could want it because
 // another one holds its tokens too.
 func (c *cache) keep(en *entry) {
-	c.ledger.retire(en.end)
 	en.owner = nil
 	c.touch(en)
-	if len(en.tokens) == 0 {
-		c.drop(en)
-		return
-	}
 	if !c.canCut {
 		return // a longer state cannot stand for a shorter one
 	}
-	for i := len(c.entries) - 1; i >= 0; i-- {
-		other := c.entries[i]
-		if other == en || other.owner != nil || other.salt != en.salt {
+	for _, other := range c.entries {
+		if other == en || other.owner != nil || other.salt != en.salt || len(other.tokens) == 0 {
 			continue
 		}
 		switch commonPrefix(other.tokens, en.tokens) {
@@ -147,42 +168,23 @@ func (c *cache) keep(en *entry) {
 	}
 }
 
-// drop frees an entry: its id at once, its cells unless they are shared.
+// drop gives up what an entry holds.
 func (c *cache) drop(en *entry) {
-	if en.owner != nil {
-		c.ledger.retire(en.end)
-		en.owner = nil
-	}
-	c.ledger.drop(en.end)
-	c.backend.Remove(en.id, 0, -1)
-	c.free = append(c.free, en.id)
-	i := slices.Index(c.entries, en)
-	c.entries = slices.Delete(c.entries, i, i+1)
+	en.owner = nil
+	en.tokens = nil
+	c.backend.Remove(en.id, 0)
 }
 
-// evict drops the resident entry that was used least recently, except spare, and
-// returns false if there is none.
-func (c *cache) evict(spare *entry) bool {
-	var oldest *entry
+// held counts the tokens of running sequences and of resident entries.
+func (c *cache) held() (live, resident int) {
 	for _, en := range c.entries {
-		if en.owner == nil && en != spare && (oldest == nil || en.used < oldest.used) {
-			oldest = en
+		if en.owner != nil {
+			live += len(en.tokens)
+		} else {
+			resident += len(en.tokens)
 		}
 	}
-	if oldest == nil {
-		return false
-	}
-	c.evicted(len(oldest.tokens))
-	c.drop(oldest)
-	return true
-}
-
-// makeRoom evicts until n cells are free and returns how many are: fewer if running
-// sequences hold the rest.
-func (c *cache) makeRoom(n int) int {
-	for c.cells-c.ledger.used < n && c.evict(nil) {
-	}
-	return c.cells - c.ledger.used
+	return live, resident
 }
 
 func (c *cache) touch(en *entry) {

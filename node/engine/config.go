@@ -19,7 +19,10 @@ type Config struct {
 	// OutputBuffer is the number of tokens of one sequence that may wait for their
 	// reader; a sequence that reaches it pauses until half are read. 0 means 4096.
 	OutputBuffer int
-	Hooks        Hooks
+	// StallTime is after how long without a read a sequence gives its slot to one
+	// that waits; it queues again when it is read. 0 means 2 s.
+	StallTime time.Duration
+	Hooks     Hooks
 	// Now is the clock of durations and statistics; nil means time.Now.
 	Now func() time.Time
 
@@ -40,8 +43,10 @@ type Hooks struct {
 	Finished func(label string, r Result, err error)
 	// Retried: err hit the sequence, which now computes all its tokens once more.
 	Retried func(label string, err error)
-	// Preempted: the cache was full, so the sequence gave its tokens up and waits.
-	Preempted func(label string, tokens int)
+	// Parked: a sequence with so many tokens that nobody reads gave up its slot.
+	Parked func(label string, tokens int)
+	// KVFailed: rows could not be copied, exported or imported; they are computed.
+	KVFailed func(label string, err error)
 	// Evicted: resident tokens were given up for others.
 	Evicted func(tokens int)
 }
@@ -61,6 +66,9 @@ func (c Config) withDefaults(m Info) Config {
 	c.OutputBuffer = or(c.OutputBuffer, 4096)
 	if c.StepTime == 0 {
 		c.StepTime = 100 * time.Millisecond
+	}
+	if c.StallTime == 0 {
+		c.StallTime = 2 * time.Second
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -83,8 +91,11 @@ func (h Hooks) filled() Hooks {
 	if h.Retried == nil {
 		h.Retried = func(string, error) {}
 	}
-	if h.Preempted == nil {
-		h.Preempted = func(string, int) {}
+	if h.Parked == nil {
+		h.Parked = func(string, int) {}
+	}
+	if h.KVFailed == nil {
+		h.KVFailed = func(string, error) {}
 	}
 	if h.Evicted == nil {
 		h.Evicted = func(int) {}

@@ -99,13 +99,13 @@ func (e *Engine) embedStep() bool {
 	}
 	err := e.embed(inputs)
 	if err == nil || len(inputs) == 1 {
-		e.settle(inputs, err)
+		e.settleInputs(inputs, err)
 		return true
 	}
 	// One of them is at fault, or the engine was once: each gets a step of its own.
 	for i := range inputs {
 		one := inputs[i : i+1]
-		e.settle(one, e.embed(one))
+		e.settleInputs(one, e.embed(one))
 	}
 	return true
 }
@@ -145,7 +145,7 @@ func (e *Engine) embed(inputs []embedInput) error {
 		err = e.readVectors(inputs)
 	}
 	for k := range inputs {
-		e.backend.Remove(SeqID(k), 0, -1)
+		e.backend.Remove(SeqID(k), 0)
 	}
 	return err
 }
@@ -161,9 +161,9 @@ func (e *Engine) readVectors(inputs []embedInput) error {
 	return nil
 }
 
-// settle notes the outcome of inputs and ends the jobs that are complete or have
+// settleInputs notes the outcome of inputs and ends the jobs that are complete or have
 // failed.
-func (e *Engine) settle(inputs []embedInput, err error) {
+func (e *Engine) settleInputs(inputs []embedInput, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, in := range inputs {

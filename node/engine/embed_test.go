@@ -47,8 +47,8 @@ func TestEmbed(t *testing.T) {
 			t.Errorf("input %d: %v, alone %v", i, vectors[i], want)
 		}
 	}
-	if b.Used() != 0 || b.Steps() > 25 {
-		t.Errorf("%d cells in use, %d steps for 39 inputs", b.Used(), b.Steps())
+	if len(b.Held(0)) != 0 || b.Steps() > 25 {
+		t.Errorf("%d rows left behind, %d steps for 39 inputs", len(b.Held(0)), b.Steps())
 	}
 	if v, err := e.Embed(t.Context(), nil); err != nil || len(v) != 0 {
 		t.Errorf("no inputs: %v, %v", v, err)

@@ -28,6 +28,7 @@ type Engine struct {
 		closed  bool           // then free the model
 		users   sync.WaitGroup // calls of the backend on other goroutines; none begins once stopped
 		queue   []*Sequence    // waits for a slot, in order
+		parked  []*Sequence    // has lost its slot until its reader reads
 		slots   int            // slots taken: len(running)
 		embeds  []*embedJob
 		idle    bool      // the owner goroutine sleeps, or is about to
@@ -44,8 +45,6 @@ type Engine struct {
 	work     []work
 	pace     pace
 	rotation int  // who comes first when a budget is too small for all
-	squeeze  int  // bound of a step after ErrNoRoom; 0: none
-	crowded  bool // the backend had no room beside what runs: admit nobody until one ends
 	flip     bool // the last step was that of a suspect
 	stats    Stats
 }
@@ -62,11 +61,11 @@ func newEngine(b Backend, cfg Config) *Engine {
 	info := b.Info()
 	e := &Engine{
 		backend: b, vocab: b.Vocab(), info: info, config: cfg.withDefaults(info),
-		context: min(info.Context, info.Cells),
+		context: info.Context,
 		wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	e.cache = newCache(b, e.config.Hooks.Evicted)
-	e.stats = Stats{Slots: e.config.Parallel, Context: e.context, KVCells: info.Cells}
+	e.stats = Stats{Slots: e.config.Parallel, Context: e.context, KVCells: info.Context * info.Sequences}
 	e.mu.stats, e.mu.idle = e.stats, true
 	return e
 }
@@ -87,10 +86,18 @@ func (e *Engine) Vocab() Vocab { return e.vocab }
 // sequence at any time later. Submit does not wait, except for the compilation of
 // a grammar.
 func (e *Engine) Submit(ctx context.Context, r Request) (*Sequence, error) {
+	s, err := e.submit(ctx, r)
+	if err != nil && r.Blocks != nil {
+		r.Blocks.Close()
+	}
+	return s, err
+}
+
+func (e *Engine) submit(ctx context.Context, r Request) (*Sequence, error) {
 	if err := e.validate(r); err != nil {
 		return nil, err
 	}
-	if err := e.begin(ctx); err != nil {
+	if err := e.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer e.mu.users.Done()
@@ -102,6 +109,9 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Sequence, error) {
 	if err := e.enqueue(ctx, s); err != nil {
 		sampler.Close()
 		return nil, err
+	}
+	if s.blocks != nil {
+		s.blocks.Start(e.poke)
 	}
 	e.poke()
 	return s, nil
@@ -132,8 +142,8 @@ func (e *Engine) checkTokens(tokens []Token) error {
 	return nil
 }
 
-// begin announces a user of the backend unless a request would be refused now.
-func (e *Engine) begin(ctx context.Context) error {
+// enter announces a user of the backend unless a request would be refused now.
+func (e *Engine) enter(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err := e.refuseLocked(ctx)
@@ -145,7 +155,7 @@ func (e *Engine) begin(ctx context.Context) error {
 
 // refuseLocked tells why a request cannot be queued.
 func (e *Engine) refuseLocked(ctx context.Context) error {
-	switch waiting := e.mu.slots + len(e.mu.queue) + len(e.mu.embeds); {
+	switch waiting := e.mu.slots + len(e.mu.queue) + len(e.mu.parked) + len(e.mu.embeds); {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case e.mu.stopped:
@@ -179,7 +189,7 @@ func (e *Engine) newSequence(r Request, sampler Sampler) *Sequence {
 		sampling: r.Sampling, sampler: sampler, submitted: e.config.Now(), done: make(chan struct{}),
 		tokens: append(make([]Token, 0, min(limit, len(r.Tokens)+answerRoom)), r.Tokens...),
 		cached: len(r.Tokens), result: Result{PromptTokens: len(r.Tokens)},
-		out: outbox{limit: e.config.OutputBuffer, wake: make(chan struct{}, 1)},
+		out: outbox{limit: e.config.OutputBuffer, now: e.config.Now, wake: make(chan struct{}, 1)}, blocks: r.Blocks,
 	}
 	s.out.mu.result = s.result
 	return s
@@ -228,10 +238,10 @@ func (e *Engine) cancel(s *Sequence, cause error) {
 		return
 	}
 	s.cancel = cause
-	queued := s.state == stateQueued
+	queued := s.state == stateQueued || s.state == stateParked
 	if queued {
-		i := slices.Index(e.mu.queue, s)
-		e.mu.queue = slices.Delete(e.mu.queue, i, i+1)
+		is := func(q *Sequence) bool { return q == s }
+		e.mu.queue, e.mu.parked = slices.DeleteFunc(e.mu.queue, is), slices.DeleteFunc(e.mu.parked, is)
 		s.state = stateEnded
 		e.mu.users.Add(1)
 	}
@@ -248,6 +258,9 @@ func (e *Engine) cancel(s *Sequence, cause error) {
 func (s *Sequence) end(reason FinishReason, err error) {
 	s.detach()
 	s.sampler.Close()
+	if s.blocks != nil {
+		s.blocks.Close()
+	}
 	s.result.Reason = reason
 	s.engine.config.Hooks.Finished(s.label, s.result, err)
 	s.out.close(s.result, err, reason == FinishCancelled)
@@ -266,7 +279,7 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.mu.stats
-	s.Running, s.Queued = e.mu.slots, len(e.mu.queue)+len(e.mu.embeds)
+	s.Running, s.Queued, s.Parked = e.mu.slots, len(e.mu.queue)+len(e.mu.embeds), len(e.mu.parked)
 	if !e.mu.idle {
 		s.Stalled = e.config.Now().Sub(e.mu.since)
 	}

@@ -116,7 +116,6 @@ func TestGenerate(t *testing.T) {
 		{"one token", enginetest.Options{Script: script}, engine.Request{Tokens: words(t, "h"), MaxTokens: 1}, "H", engine.FinishLength, 1},
 		{"end of the context", enginetest.Options{Script: script, Context: 8}, engine.Request{Tokens: words(t, "hi")}, "Hello,", engine.FinishLength, 6},
 		{"room for one token", enginetest.Options{Script: script, Context: 8}, engine.Request{Tokens: words(t, "hi there"[:7]), MaxTokens: 100}, "H", engine.FinishLength, 1},
-		{"cells fewer than the context", enginetest.Options{Script: script, Context: 100, Cells: 8}, engine.Request{Tokens: words(t, "hi")}, "Hello,", engine.FinishLength, 6},
 		{"empty answer", enginetest.Options{Script: func(string) (string, bool) { return "", true }}, engine.Request{Tokens: words(t, "hi")}, "", engine.FinishStop, 0},
 		{"prompt of several steps", enginetest.Options{Script: script, Batch: 4}, engine.Request{Tokens: words(t, "a longer prompt")}, "Hello, wörld!", engine.FinishStop, 14},
 	}

@@ -26,7 +26,8 @@ func (e *Engine) turn() turnResult {
 			}
 		}
 	}
-	e.settleFollowers()
+	e.settle()
+	e.park()
 	if looked {
 		e.admit()
 	}
@@ -46,6 +47,7 @@ func (e *Engine) turn() turnResult {
 func (e *Engine) look() (stopped, closed bool) {
 	e.mu.Lock()
 	stopped, closed = e.mu.stopped, e.mu.closed
+	e.unparkLocked()
 	e.wakeLocked()
 	e.mu.Unlock()
 	for i := len(e.running) - 1; i >= 0; i-- {
@@ -73,19 +75,18 @@ func (e *Engine) admit() {
 			return
 		}
 		s.running = true
-		s.paused = s.out.isFull() // its reader may have read while a preempted one waited
+		s.paused = s.out.isFull()
 		e.running = append(e.running, s)
 		e.config.Hooks.Admitted(s.label, e.config.Now().Sub(s.submitted))
 		e.place(s)
 	}
 }
 
-// dequeue takes the first waiting sequence if there is room for it. Nobody
-// overtakes it: a long prompt would wait for ever behind short ones.
+// dequeue takes the first waiting sequence.
 func (e *Engine) dequeue() *Sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.mu.queue) == 0 || !e.hasRoom(e.mu.queue[0]) {
+	if len(e.mu.queue) == 0 {
 		return nil
 	}
 	s := e.mu.queue[0]
@@ -95,48 +96,20 @@ func (e *Engine) dequeue() *Sequence {
 	return s
 }
 
-// growthRoom is the number of cells that must be free per running sequence when
-// another is admitted to a cache that cannot hold all their contexts: fewer, and
-// they would soon preempt each other.
-const growthRoom = 64
-
-// hasRoom tells whether s fits beside the running sequences. With a cache for all
-// contexts it always does; alone, too.
-func (e *Engine) hasRoom(s *Sequence) bool {
-	if len(e.running) == 0 {
-		return true
-	}
-	if e.crowded {
-		return false
-	}
-	if e.cache.cells >= e.context*e.config.Parallel {
-		return true
-	}
-	need := e.cache.ledger.live + len(s.tokens) + growthRoom*(len(e.running)+1)
-	shared := 0
-	for _, r := range e.running {
-		need += r.pending()
-		if e.mayShare(s, r) {
-			shared = max(shared, commonPrefix(r.tokens, s.tokens))
-		}
-	}
-	return need-shared <= e.cache.cells
-}
-
 // mayShare tells whether s may use rows of another running sequence.
 func (e *Engine) mayShare(s, other *Sequence) bool {
-	return e.cache.canCut && !s.noReuse && !s.retried && s.salt == other.salt
+	return e.cache.canCopy && !s.noReuse && !s.retried && s.salt == other.salt
 }
 
 // finish ends a running sequence. When its reader learns of it, slot and sampler
 // are free and its rows are resident or gone.
 func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
+	e.keepBlocks(s, true)
 	e.leave(s)
 	if s.entry != nil {
 		e.cache.keep(s.entry)
 		s.entry = nil
 	}
-	e.crowded = false
 	e.mu.Lock()
 	s.state = stateEnded
 	e.mu.slots--
@@ -153,57 +126,13 @@ func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
 func (e *Engine) leave(s *Sequence) {
 	i := slices.Index(e.running, s)
 	e.running = slices.Delete(e.running, i, i+1)
-	s.running, s.leader = false, nil
-}
-
-// preempt gives up a running sequence's rows and puts it back into the queue,
-// where its age puts it before all that came later.
-func (e *Engine) preempt(s *Sequence) {
-	e.config.Hooks.Preempted(s.label, s.computed)
-	e.giveUp(s)
-	e.mu.Lock()
-	cause := s.cancel
-	if cause == nil {
-		e.leave(s)
-		e.mu.slots--
-		s.state = stateQueued
-		i := slices.IndexFunc(e.mu.queue, func(q *Sequence) bool { return q.number > s.number })
-		if i < 0 {
-			i = len(e.mu.queue)
-		}
-		e.mu.queue = slices.Insert(e.mu.queue, i, s)
-	}
-	e.mu.Unlock()
-	if cause != nil {
-		e.finish(s, FinishCancelled, cause)
-	}
-	e.dirty.Store(true)
+	s.running, s.leader, s.fetching = false, nil, false
 }
 
 // giveUp drops the rows of a sequence.
 func (e *Engine) giveUp(s *Sequence) {
 	e.cache.drop(s.entry)
-	s.entry, s.computed = nil, 0
-}
-
-// youngest is the running sequence with rows that arrived last, nil if there are
-// fewer than two.
-func (e *Engine) youngest() *Sequence {
-	var last *Sequence
-	holders := 0
-	for _, s := range e.running {
-		if s.entry == nil {
-			continue
-		}
-		holders++
-		if last == nil || s.number > last.number {
-			last = s
-		}
-	}
-	if holders < 2 {
-		return nil
-	}
-	return last
+	s.entry, s.computed, s.kept = nil, 0, 0
 }
 
 // publish makes the state after a turn visible to Stats.
@@ -218,8 +147,7 @@ func (e *Engine) publish(idle bool) {
 }
 
 func (e *Engine) publishLocked() {
-	e.stats.KVTokens = e.cache.ledger.live
-	e.stats.Resident = e.cache.ledger.used - e.cache.ledger.live
+	e.stats.KVTokens, e.stats.Resident = e.cache.held()
 	e.mu.stats = e.stats
 }
 
@@ -230,8 +158,8 @@ func (e *Engine) endAll() {
 		e.finish(e.running[0], FinishCancelled, ErrClosed)
 	}
 	e.mu.Lock()
-	queue, embeds := e.mu.queue, e.mu.embeds
-	e.mu.queue, e.mu.embeds = nil, nil
+	queue, embeds := append(e.mu.queue, e.mu.parked...), e.mu.embeds
+	e.mu.queue, e.mu.parked, e.mu.embeds = nil, nil, nil
 	for _, s := range queue {
 		s.state = stateEnded
 	}

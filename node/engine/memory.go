@@ -20,8 +20,8 @@ type Geometry struct {
 
 // Shape is how a model is to be loaded.
 type Shape struct {
-	Cells      int // tokens that the KV cache holds
-	Sequences  int
+	Context    int // tokens of one sequence
+	Sequences  int // with room for a whole context each
 	MicroBatch int
 	KVType     string // f16, q8_0, q4_0
 	GPULayers  int    // on devices with memory of their own; negative: all
@@ -59,10 +59,10 @@ const computeBase = 32 << 20
 // EstimateMemory tells what a model will take before it is loaded:
 //
 //	weights = the tensors of the file
-//	KV      = cells × Σ over layers of KV heads × (key + value length) × bytes per value
+//	KV      = sequences × context × Σ over layers of KV heads × (key + value length) × bytes per value
 //	          + sequences × recurrent state
 //	compute = micro-batch × 4 × (vocabulary + 6 × embedding + 3 × feed-forward)
-//	          + micro-batch × cells × 6 (the mask of the attention, as f32 and f16)
+//	          + micro-batch × context × 6 (the mask of the attention, as f32 and f16)
 //	          + 32 MiB
 //
 // The compute part is the largest set of tensors of one step that live at the same
@@ -83,9 +83,9 @@ func EstimateMemory(g Geometry, s Shape) (Memory, error) {
 		wide = 4 * g.Embedding
 	}
 	// Floating point, because sizes from a file may multiply beyond 64 bits.
-	cells, micro := float64(s.Cells), float64(s.MicroBatch)
-	kv := cells*heads*float64(g.KeyLength+g.ValueLength)*bits/8 + float64(s.Sequences)*float64(g.StateBytes)
-	compute := micro*4*float64(g.Vocab+6*g.Embedding+3*wide) + micro*cells*6 + computeBase
+	context, micro := float64(s.Context), float64(s.MicroBatch)
+	kv := float64(s.Sequences)*context*heads*float64(g.KeyLength+g.ValueLength)*bits/8 + float64(s.Sequences)*float64(g.StateBytes)
+	compute := micro*4*float64(g.Vocab+6*g.Embedding+3*wide) + micro*context*6 + computeBase
 	offloaded := 0.0
 	if total := g.Layers + 1; s.GPULayers < 0 || s.GPULayers >= total {
 		offloaded = 1

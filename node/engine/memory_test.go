@@ -18,13 +18,13 @@ func smol() engine.Geometry {
 }
 
 func TestEstimateMemory(t *testing.T) {
-	shape := engine.Shape{Cells: 16384, Sequences: 16, MicroBatch: 512, KVType: "f16"}
+	shape := engine.Shape{Context: 4096, Sequences: 4, MicroBatch: 512, KVType: "f16"}
 	with := func(change func(g *engine.Geometry, s *engine.Shape)) (engine.Geometry, engine.Shape) {
 		g, s := smol(), shape
 		change(&g, &s)
 		return g, s
 	}
-	base := engine.Memory{Weights: 92 << 20, KV: 16384 * 23040, Compute: 512*4*(49152+6*576+3*1536) + 512*16384*6 + 32<<20}
+	base := engine.Memory{Weights: 92 << 20, KV: 16384 * 23040, Compute: 512*4*(49152+6*576+3*1536) + 512*4096*6 + 32<<20}
 	tests := []struct {
 		name   string
 		change func(g *engine.Geometry, s *engine.Shape)
@@ -36,11 +36,11 @@ func TestEstimateMemory(t *testing.T) {
 		{"all on the GPU", func(_ *engine.Geometry, s *engine.Shape) { s.GPULayers = -1 }, engine.Memory{Compute: base.Compute, Device: base.Weights + base.KV}},
 		{"some on the GPU", func(g *engine.Geometry, s *engine.Shape) { g.Layers, s.GPULayers = 7, 2 },
 			engine.Memory{Weights: base.Weights * 3 / 4, KV: base.KV * 3 / 4, Compute: base.Compute, Device: (base.Weights + base.KV) / 4}},
-		{"recurrent", func(g *engine.Geometry, _ *engine.Shape) { g.KVHeads, g.StateBytes = nil, 1000 }, engine.Memory{Weights: base.Weights, KV: 16000, Compute: base.Compute}},
+		{"recurrent", func(g *engine.Geometry, _ *engine.Shape) { g.KVHeads, g.StateBytes = nil, 1000 }, engine.Memory{Weights: base.Weights, KV: 4000, Compute: base.Compute}},
 		{"absurd sizes", func(g *engine.Geometry, s *engine.Shape) {
-			g.KeyLength, g.ValueLength, s.Cells = math.MaxInt32, math.MaxInt32, math.MaxInt32
+			g.KeyLength, g.ValueLength, s.Context = math.MaxInt32, math.MaxInt32, math.MaxInt32
 		},
-			engine.Memory{Weights: base.Weights, KV: 1 << 60, Compute: base.Compute + 512*6*(math.MaxInt32-16384)}},
+			engine.Memory{Weights: base.Weights, KV: 1 << 60, Compute: base.Compute + 512*6*(math.MaxInt32-4096)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package engine
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // outbox carries the tokens of one sequence from the owner goroutine, which never
 // waits, to the one goroutine that reads them.
@@ -9,6 +12,7 @@ import "sync"
 // of it is left; while it is set, the owner adds nothing.
 type outbox struct {
 	limit int
+	now   func() time.Time
 	wake  chan struct{} // one slot: there is something to look at
 
 	mu struct {
@@ -16,7 +20,9 @@ type outbox struct {
 		outputs []Output
 		head    int // first unread output
 		full    bool
-		result  Result // so far
+		parked  bool      // set by the owner, cleared when something is read
+		since   time.Time // unread outputs wait since then: nothing was read later
+		result  Result    // so far
 		closed  bool
 		err     error // of a sequence that did not end by itself
 	}
@@ -28,18 +34,21 @@ type boxState int
 const (
 	boxEmpty boxState = iota
 	boxOutput
-	boxOutputResume // the sequence that paused may go on
+	boxOutputResume // the sequence that paused or was parked may go on
 	boxClosed
 )
 
 // put adds one output and the state of the sequence after it. The result says
 // whether the sequence must pause.
-func (o *outbox) put(out Output, r *Result) (full bool) {
+func (o *outbox) put(out Output, r *Result, now time.Time) (full bool) {
 	o.mu.Lock()
 	if o.mu.head > 0 && len(o.mu.outputs) == cap(o.mu.outputs) {
 		n := copy(o.mu.outputs, o.mu.outputs[o.mu.head:])
 		clear(o.mu.outputs[n:])
 		o.mu.outputs, o.mu.head = o.mu.outputs[:n], 0
+	}
+	if len(o.mu.outputs) == o.mu.head {
+		o.mu.since = now
 	}
 	o.mu.outputs = append(o.mu.outputs, out)
 	o.mu.result = *r
@@ -67,8 +76,12 @@ func (o *outbox) take() (Output, boxState) {
 	if unread == 1 {
 		o.mu.outputs, o.mu.head = o.mu.outputs[:0], 0
 	}
+	resume := o.mu.parked
+	o.mu.parked, o.mu.since = false, o.now()
 	if o.mu.full && unread-1 <= o.limit/2 {
-		o.mu.full = false
+		o.mu.full, resume = false, true
+	}
+	if resume {
 		return out, boxOutputResume
 	}
 	return out, boxOutput
@@ -105,4 +118,28 @@ func (o *outbox) signal() {
 	case o.wake <- struct{}{}:
 	default:
 	}
+}
+
+// park notes that the sequence waits until something is read.
+func (o *outbox) park() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.parked = len(o.mu.outputs) > o.mu.head
+}
+
+func (o *outbox) isParked() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.parked
+}
+
+// unreadFor is how long nothing was read although there is something; 0 if there
+// is nothing.
+func (o *outbox) unreadFor(now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.mu.outputs) == o.mu.head {
+		return 0
+	}
+	return now.Sub(o.mu.since)
 }

@@ -2,27 +2,17 @@ package engine
 
 import "time"
 
-// plan chooses the work of one step, so that it fits into the cache. False: there
-// is none.
-func (e *Engine) plan() bool {
-	e.choose()
-	for !e.fit() {
-		e.preempt(e.youngest())
-		e.choose()
-	}
-	return len(e.work) > 0
-}
-
-// choose fills e.work: every sequence that lacks one token gets it, the others
+// plan fills e.work with what one step computes, and tells whether that is
+// anything: every sequence that lacks one token gets it, the others
 // share the budget for prompts. A suspect runs alone, every second step if others
 // have work, too.
-func (e *Engine) choose() {
+func (e *Engine) plan() bool {
 	e.work = e.work[:0]
 	suspect, others := e.survey()
 	e.flip = suspect != nil && (!e.flip || others == 0)
 	if e.flip {
 		e.work = append(e.work, work{s: suspect, n: min(suspect.pending(), e.budget(others))})
-		return
+		return true
 	}
 	prompts := 0
 	for _, s := range e.running {
@@ -37,6 +27,7 @@ func (e *Engine) choose() {
 	if prompts > 0 {
 		e.share(prompts, e.budget(len(e.work)))
 	}
+	return len(e.work) > 0
 }
 
 // survey finds the first suspect and counts the other sequences that have work.
@@ -92,22 +83,7 @@ func (e *Engine) budget(streams int) int {
 	if streams > 0 {
 		n = e.pace.fit(e.config.StepBudget, e.config.StepTime)
 	}
-	n = min(n, e.info.Batch-streams)
-	if e.squeeze > 0 {
-		n = min(n, e.squeeze)
-	}
-	return max(n, 1)
-}
-
-// fit makes room for e.work in the cache by evicting resident tokens. False: one
-// of the running sequences has to go. One that is alone always fits, because no
-// sequence is longer than the cache.
-func (e *Engine) fit() bool {
-	total := 0
-	for _, w := range e.work {
-		total += w.n
-	}
-	return e.cache.makeRoom(total) >= total
+	return max(min(n, e.info.Batch-streams), 1)
 }
 
 // Bounds of steps.
@@ -121,10 +97,12 @@ const (
 	budgetMin = 16
 )
 
-// pace is the measured time that one token of a prompt takes.
+// pace is what was measured: the time that one token of a prompt takes, and the
+// rate at which kept rows are restored.
 type pace struct {
 	known    bool
 	perToken time.Duration
+	restore  float64 // bytes per second; 0: nothing was measured
 }
 
 // observe learns from a step that was mostly prompts.
@@ -151,4 +129,26 @@ func (p *pace) fit(n int, limit time.Duration) int {
 		n /= 2
 	}
 	return n
+}
+
+// restored learns from a restore.
+func (p *pace) restored(bytes int, took time.Duration) {
+	if took <= 0 {
+		return
+	}
+	rate := float64(bytes) / took.Seconds()
+	if p.restore == 0 {
+		p.restore = rate
+	}
+	p.restore += (rate - p.restore) / 4
+}
+
+// worthRestoring tells whether to restore tokens, of which so many are spared,
+// should take less time than to compute the spared ones.
+func (p *pace) worthRestoring(tokens, spared, tokenBytes int) bool {
+	if !p.known || p.restore == 0 {
+		return spared >= restoreMin
+	}
+	cost := time.Duration(float64(tokens*tokenBytes) / p.restore * float64(time.Second))
+	return spared > 0 && cost < time.Duration(spared)*p.perToken
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Sequence is one request in the engine: queued, then running in a slot, then
-// ended. Next is for one goroutine; the other methods are for any.
+// Sequence is one request in the engine: queued, then running in a slot, perhaps
+// parked and queued again, then ended. Next is for one goroutine; the other methods are for any.
 //
 // The fields below "owner" belong to the engine's owner goroutine from the moment
 // the sequence leaves the queue, and to whoever holds the engine's lock before.
@@ -20,6 +20,7 @@ type Sequence struct {
 	limit     int // tokens with which the sequence ends
 	noReuse   bool
 	sampling  Sampling
+	blocks    Blocks // nil: nothing is kept outside
 	submitted time.Time
 	detach    func() bool // stops listening to the context of Submit
 	out       outbox
@@ -33,9 +34,11 @@ type Sequence struct {
 	sampler  Sampler
 	tokens   []Token   // prompt, then what was generated
 	computed int       // tokens whose rows are in the cache: len(entry.tokens)
+	kept     int       // tokens whose blocks were offered to blocks
 	entry    *entry    // nil until a place was found: then computed is 0
 	leader   *Sequence // that is computing what this one can share; entry is nil then
 	shared   int       // tokens to be shared with leader
+	fetching bool      // kept rows are on their way; entry is nil then
 	running  bool      // in engine.running
 	paused   bool      // the outbox is full
 	retried  bool      // an engine error hit it before: no reuse, and the next is the end
@@ -46,13 +49,13 @@ type Sequence struct {
 	first    time.Time // first token
 }
 
-// sequenceState is where a sequence is; it only grows, except that a preempted
-// one is queued again.
+// sequenceState is where a sequence is.
 type sequenceState int
 
 const (
 	stateQueued sequenceState = iota
 	stateRunning
+	stateParked // its reader does not read; queued again when it does
 	stateEnded
 )
 

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -24,23 +26,21 @@ func (e *Engine) step() bool {
 	end := e.config.Now()
 	e.stats.Steps++
 	e.stats.LastStep = end
-	switch {
-	case errors.Is(err, ErrNoRoom):
-		e.noRoom()
-	case err != nil:
+	if err != nil {
 		for _, w := range e.work {
 			e.retry(w.s, err)
 		}
-	default:
-		e.relax()
-		e.advance(start, end)
+		return true
 	}
+	e.advance(start, end)
 	return true
 }
 
-// fillBatch writes the planned work into the batch.
+// fillBatch writes the planned work into the batch, in the order of ids, which is
+// what lets the backend compute neighbours together.
 func (e *Engine) fillBatch() {
 	e.batch.Reset()
+	slices.SortFunc(e.work, func(a, b work) int { return cmp.Compare(a.s.entry.id, b.s.entry.id) })
 	for i := range e.work {
 		w := &e.work[i]
 		s := w.s
@@ -68,6 +68,7 @@ func (e *Engine) advance(start, end time.Time) {
 		prompt += max(min(s.computed+w.n, s.prompt)-s.computed, 0)
 		s.computed += w.n
 		e.cache.grow(s.entry, s.tokens[:s.computed])
+		e.keepBlocks(s, false)
 		if w.logits >= 0 {
 			e.sample(s, w.logits, end)
 		}
@@ -100,7 +101,7 @@ func (e *Engine) sample(s *Sequence, logits int, now time.Time) {
 	if first {
 		e.config.Hooks.FirstToken(s.label, s.result)
 	}
-	s.paused = s.out.put(out, &s.result)
+	s.paused = s.out.put(out, &s.result, now)
 	if len(s.tokens) == s.limit {
 		e.finish(s, FinishLength, nil)
 	}
@@ -134,37 +135,4 @@ func (e *Engine) retry(s *Sequence, err error) {
 	s.retried, s.suspect = true, true
 	e.config.Hooks.Retried(s.label, err)
 	e.place(s)
-}
-
-// noRoom makes room after the backend refused a batch that should have fitted;
-// nothing was changed. Resident tokens go first, then the youngest sequence, then
-// the size of the step. A sequence that has no room for one token, alone, is
-// computed once more; then what it has is all that fits.
-func (e *Engine) noRoom() {
-	if e.cache.evict(nil) {
-		return
-	}
-	if s := e.youngest(); s != nil {
-		e.preempt(s)
-		e.crowded = true
-		return
-	}
-	if n := e.batch.Len(); n > 1 {
-		e.squeeze = n / 2
-		return
-	}
-	s := e.work[0].s
-	if !s.retried || s.result.Generated == 0 {
-		e.retry(s, ErrNoRoom)
-		return
-	}
-	e.giveUp(s)
-	e.finish(s, FinishLength, nil)
-}
-
-// relax lets steps grow again after one that had room.
-func (e *Engine) relax() {
-	if e.squeeze *= 2; e.squeeze >= e.info.Batch {
-		e.squeeze = 0
-	}
 }

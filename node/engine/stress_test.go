@@ -28,6 +28,7 @@ type stress struct {
 	config  engine.Config
 	prompts []string
 	want    map[string]string // by prompt
+	kept    *shelf            // nil: nothing is kept outside the engine
 	faulty  bool
 }
 
@@ -40,15 +41,18 @@ func newStress(t *testing.T, seed uint64) *stress {
 	parallel := 1 + r.IntN(6)
 	s.options = enginetest.Options{
 		Context: 300, Batch: 8 << r.IntN(5), Sequences: parallel + r.IntN(6), EndOdds: 100, Recurrent: r.IntN(4) == 0,
-		Cells: 300 + r.IntN(4)*r.IntN(300),
 	}
-	s.config = engine.Config{Parallel: parallel, QueueLimit: 1000, StepBudget: 1 + r.IntN(64), OutputBuffer: 1 + r.IntN(40)}
+	s.config = engine.Config{Parallel: parallel, QueueLimit: 1000, StepBudget: 1 + r.IntN(64), OutputBuffer: 1 + r.IntN(40), StallTime: time.Duration(r.IntN(3)) * time.Millisecond}
+	if r.IntN(3) > 0 && !s.options.Recurrent {
+		s.kept = newShelf(1 + r.IntN(20))
+	}
 	s.drawPrompts()
 	for _, p := range s.prompts {
 		s.want[p] = alone(t, s.options, engine.Request{Tokens: words(t, p), MaxTokens: answerLength})
 	}
 	if s.faulty {
 		s.options.FailDecode = failAtRandom(rand.New(rand.NewPCG(seed, 2)))
+		s.options.FailImport = func(n int) error { return map[bool]error{true: errors.New("broken")}[n%7 == 0] }
 	}
 	return s
 }
@@ -64,15 +68,12 @@ func (s *stress) drawPrompts() {
 	}
 }
 
-// failAtRandom breaks some steps and refuses some for want of room.
+// failAtRandom breaks some steps.
 func failAtRandom(r *rand.Rand) func(int, *engine.Batch) error {
 	broken := errors.New("broken")
 	return func(int, *engine.Batch) error {
-		switch n := r.IntN(200); {
-		case n == 0:
+		if r.IntN(100) == 0 {
 			return broken
-		case n < 5:
-			return engine.ErrNoRoom
 		}
 		return nil
 	}
@@ -93,8 +94,12 @@ func (s *stress) client(e *engine.Engine, r *rand.Rand) error {
 
 func (s *stress) request(ctx context.Context, cancel func(), e *engine.Engine, r *rand.Rand) error {
 	p := s.prompts[r.IntN(len(s.prompts))]
-	seq, err := e.Submit(ctx, engine.Request{Label: p, Tokens: words(s.t, p), MaxTokens: answerLength,
-		Salt: strings.Repeat("s", r.IntN(2)), NoReuse: r.IntN(8) == 0, Sampling: engine.Sampling{TopLogprobs: -1}})
+	request := engine.Request{Label: p, Tokens: words(s.t, p), MaxTokens: answerLength,
+		Salt: strings.Repeat("s", r.IntN(2)), NoReuse: r.IntN(8) == 0, Sampling: engine.Sampling{TopLogprobs: -1}}
+	if s.kept != nil {
+		request.Blocks = s.kept.open(request.Tokens, request.Salt)
+	}
+	seq, err := e.Submit(ctx, request)
 	if err != nil {
 		return fmt.Errorf("Submit: %w", err)
 	}
@@ -175,5 +180,10 @@ func stressOnce(t *testing.T, seed uint64) {
 	st := e.Stats()
 	if st.Running != 0 || st.Queued != 0 || b.Samplers() != 0 {
 		t.Errorf("after all have ended: %+v, %d samplers", st, b.Samplers())
+	}
+	if s.kept != nil {
+		if n := s.kept.inUse.Load(); n != 0 {
+			t.Errorf("%d uses of blocks were not closed", n)
+		}
 	}
 }

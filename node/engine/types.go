@@ -17,7 +17,10 @@ type Request struct {
 	MaxTokens int     // tokens to generate; 0: until the context is full
 	Sampling  Sampling
 	Salt      string // sequences share resident prefixes only if their salts are equal
-	NoReuse   bool   // compute every token, whatever is resident
+	NoReuse   bool   // compute every token, whatever is resident or kept
+	// Blocks restores and keeps rows outside the engine, which closes it when the
+	// sequence has ended or is refused; nil: none.
+	Blocks Blocks
 }
 
 // Sampling is what shapes the choice of the next token; see the node's API for
@@ -87,17 +90,20 @@ const (
 type Result struct {
 	Reason       FinishReason
 	PromptTokens int
-	CachedTokens int           // of the prompt, not computed because they were resident; known from the first token on
-	Generated    int           // tokens that Next returned or will return
-	Queue        time.Duration // from Submit to the first prefill step
-	Prefill      time.Duration // from there to the first token
-	Decode       time.Duration // from the first to the last token
+	CachedTokens int // of the prompt, not computed because they were resident or restored; known from the first token on
+	// RestoredTokens are those of CachedTokens that came from Blocks.
+	RestoredTokens int
+	Generated      int           // tokens that Next returned or will return
+	Queue          time.Duration // from Submit to the first prefill step
+	Prefill        time.Duration // from there to the first token
+	Decode         time.Duration // from the first to the last token
 }
 
 // Stats is the state of one engine at one moment.
 type Stats struct {
 	Running   int // sequences that hold a slot
 	Queued    int
+	Parked    int // lost their slots because nobody reads
 	Slots     int
 	Context   int   // tokens of one sequence
 	KVTokens  int   // tokens held by running sequences
@@ -105,6 +111,8 @@ type Stats struct {
 	Resident  int   // tokens kept for reuse after their sequence ended
 	Computed  int64 // prompt tokens computed since the start
 	Reused    int64 // prompt tokens not computed
+	Restored  int64 // of these, from Blocks
+	Exported  int64 // tokens whose rows were handed to Blocks
 	Generated int64 // tokens generated
 	Steps     int64 // calls of the model
 	LastStep  time.Time

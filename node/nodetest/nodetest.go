@@ -49,7 +49,7 @@ func Start(t testing.TB, o enginetest.Options, change func(*node.Config)) *Node 
 	c := Config(t, n.Dir)
 	c.LoadBackend = func(_ context.Context, lo llama.Options) (engine.Backend, error) {
 		with := o
-		with.Context, with.Sequences, with.Cells = lo.Context, lo.Sequences, lo.Context*lo.Parallel
+		with.Context, with.Sequences = lo.Context, lo.Sequences
 		with.Pooled = lo.Embeddings
 		with.ChatTemplate = gguftest.ChatML
 		b := enginetest.New(with)

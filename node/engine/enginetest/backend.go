@@ -15,7 +15,6 @@ import (
 // contexts of 4,096 tokens that computes in no time.
 type Options struct {
 	Context    int // tokens of one sequence; 0: 4096
-	Cells      int // tokens that the cache holds; 0: 4 × Context
 	Batch      int // 0: 512
 	MicroBatch int // 0: Batch
 	Sequences  int // 0: 16
@@ -32,14 +31,16 @@ type Options struct {
 	// StepTime and TokenTime are slept in every Decode: once, and per token.
 	StepTime, TokenTime time.Duration
 	// FailDecode is asked before step n = 1, 2, ... with its batch; what it returns
-	// is returned. The KV of the batch's sequences is spoilt then, unless the error
-	// is engine.ErrNoRoom.
+	// is returned. The KV of the batch's sequences is spoilt then.
 	FailDecode func(n int, b *engine.Batch) error
 	// FailSample is asked before the draw for position pos of a sequence whose
 	// prompt is given.
 	FailSample func(prompt []engine.Token, pos int) error
 
-	Recurrent bool // Remove and Copy only work on whole sequences
+	// FailImport is asked before import n = 1, 2, ...
+	FailImport func(n int) error
+
+	Recurrent bool // Remove only works on whole sequences, rows cannot be moved
 	Pooled    bool // an embedding model; vectors have 8 numbers
 
 	ChatTemplate string // "": ChatML
@@ -67,19 +68,18 @@ type Backend struct {
 
 	mu struct {
 		sync.Mutex
-		kv     kv
-		states []uint64 // hash after each entry of the last batch
-		logits []bool   // of the last batch
-		steps  int
-		closed bool
-		faults []error
+		kv             kv
+		states         []uint64 // hash after each entry of the last batch
+		logits         []bool   // of the last batch
+		steps, imports int
+		closed         bool
+		faults         []error
 	}
 }
 
 // New makes a fake model.
 func New(o Options) *Backend {
 	setDefault(&o.Context, 4096)
-	setDefault(&o.Cells, 4*o.Context)
 	setDefault(&o.Batch, 512)
 	setDefault(&o.MicroBatch, o.Batch)
 	setDefault(&o.Sequences, 16)
@@ -89,14 +89,17 @@ func New(o Options) *Backend {
 	b := &Backend{options: o}
 	b.info = engine.Info{
 		Architecture: "fake", Description: "fake 1K F16", Parameters: 1000, SizeBytes: 2000,
-		ContextTrain: o.Context, Context: o.Context, Cells: o.Cells, Batch: o.Batch, MicroBatch: o.MicroBatch, Sequences: o.Sequences,
+		ContextTrain: o.Context, Context: o.Context, Batch: o.Batch, MicroBatch: o.MicroBatch, Sequences: o.Sequences,
 		Layers: 1, Embedding: embeddingWidth, Pooled: o.Pooled, CanCut: !o.Recurrent, Recurrent: o.Recurrent,
-		KVType: "f16", KVBytesToken: 64, Threads: 1, ChatTemplate: o.ChatTemplate,
+		KVType: "f16", Threads: 1, ChatTemplate: o.ChatTemplate,
+	}
+	if !o.Recurrent && !o.Pooled {
+		b.info.KV = rowShape
 	}
 	for t := range vocabSize {
 		b.pieces[t] = Vocab{}.Piece(t, false)
 	}
-	b.mu.kv = newKV(o.Cells, o.Sequences)
+	b.mu.kv = newKV(o.Context, o.Sequences)
 	return b
 }
 
@@ -158,9 +161,6 @@ func (b *Backend) Decode(batch *engine.Batch) error {
 	if err := b.mu.kv.check(batch); err != nil {
 		return b.faultLocked("Decode: %w", err)
 	}
-	if b.mu.kv.used+batch.Len() > b.mu.kv.cells {
-		return engine.ErrNoRoom
-	}
 	b.mu.states = b.mu.states[:0]
 	b.mu.logits = append(b.mu.logits[:0], batch.Logits...)
 	b.mu.kv.add(batch, func(state uint64) { b.mu.states = append(b.mu.states, state) })
@@ -173,7 +173,7 @@ func (b *Backend) failure(batch *engine.Batch) error {
 		return nil
 	}
 	err := b.options.FailDecode(b.mu.steps, batch)
-	if err != nil && !errors.Is(err, engine.ErrNoRoom) {
+	if err != nil {
 		b.mu.kv.scramble(batch)
 	}
 	return err
@@ -195,33 +195,55 @@ func (b *Backend) Embedding(seq engine.SeqID) ([]float32, error) {
 	return v, nil
 }
 
-// Remove drops positions. A hole in the middle is a fault; a recurrent model only
-// drops whole sequences.
-func (b *Backend) Remove(seq engine.SeqID, from, to int) bool {
+// Remove drops positions; a recurrent model only drops whole sequences.
+func (b *Backend) Remove(seq engine.SeqID, from int) bool {
 	b.own("Remove")
 	defer b.release()
-	n := len(b.mu.kv.sequences[seq])
-	if to >= 0 && to < n {
-		b.faultLocked("Remove of positions %d ... %d in the middle of sequence %d", from, to, seq)
-		return false
-	}
-	if b.info.Recurrent && from > 0 && from < n {
+	if b.info.Recurrent && from > 0 && from < len(b.mu.kv.sequences[seq]) {
 		return false
 	}
 	b.mu.kv.truncate(seq, from)
 	return true
 }
 
-// Copy shares rows. What a real cache could not do is a fault.
-func (b *Backend) Copy(src, dst engine.SeqID, from, to int) {
+// Copy copies rows. What a real cache could not do is a fault.
+func (b *Backend) Copy(src, dst engine.SeqID, n int) error {
 	b.own("Copy")
 	defer b.release()
-	if b.info.Recurrent && (from > 0 || to >= 0 && to < len(b.mu.kv.sequences[src])) {
-		b.faultLocked("Copy of a part of a recurrent state")
+	if len(b.info.KV.Layers) == 0 {
+		return b.faultLocked("Copy of rows that cannot be moved")
 	}
-	if err := b.mu.kv.copy(src, dst, from, to); err != nil {
-		b.faultLocked("Copy(%d, %d, %d, %d): %w", src, dst, from, to, err)
+	if err := b.mu.kv.copy(src, dst, n); err != nil {
+		return b.faultLocked("Copy(%d, %d, %d): %w", src, dst, n, err)
 	}
+	return nil
+}
+
+// Export writes rows.
+func (b *Backend) Export(seq engine.SeqID, from, to int, dst []byte) error {
+	b.own("Export")
+	defer b.release()
+	if err := b.mu.kv.export(seq, from, to, dst); err != nil || len(b.info.KV.Layers) == 0 {
+		return b.faultLocked("Export(%d, %d, %d, %d bytes): %w", seq, from, to, len(dst), errRows)
+	}
+	return nil
+}
+
+// Import replaces the rows of a sequence.
+func (b *Backend) Import(seq engine.SeqID, blocks []engine.Rows) error {
+	b.own("Import")
+	defer b.release()
+	b.mu.imports++
+	if b.options.FailImport != nil {
+		if err := b.options.FailImport(b.mu.imports); err != nil {
+			b.mu.kv.truncate(seq, 0)
+			return err
+		}
+	}
+	if err := b.mu.kv.restore(seq, blocks); err != nil || len(b.info.KV.Layers) == 0 {
+		return b.faultLocked("Import(%d, %d blocks): %w", seq, len(blocks), errRows)
+	}
+	return nil
 }
 
 // Close ends the model. Samplers that are still open are a fault.
@@ -232,13 +254,6 @@ func (b *Backend) Close() {
 		b.faultLocked("%d samplers open at Close", n)
 	}
 	b.mu.closed = true
-}
-
-// Used is the number of cells in use.
-func (b *Backend) Used() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.kv.used
 }
 
 // Held returns the tokens whose rows a sequence holds.

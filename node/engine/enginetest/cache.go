@@ -1,32 +1,31 @@
 package enginetest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
+	"tandem/kvstore/block"
 	"tandem/node/engine"
 )
 
-// row is the KV of one token. Sequences that share it point to the same row.
+// row is the KV of one token.
 type row struct {
 	token engine.Token
 	pos   int
 	value uint64 // hash of token, position and of all rows before it
-	refs  int
 }
 
 // kv is the simulated cache: per sequence its rows by position. Rows of a
 // sequence are always the positions 0 ... len-1.
 type kv struct {
-	cells     int
-	used      int // distinct rows
-	sequences [][]*row
-	added     []int  // scratch of check
-	spare     []*row // free rows, so that steps do not allocate
+	context   int
+	sequences [][]row
+	added     []int // scratch of check
 }
 
-func newKV(cells, sequences int) kv {
-	return kv{cells: cells, sequences: make([][]*row, sequences), added: make([]int, sequences)}
+func newKV(context, sequences int) kv {
+	return kv{context: context, sequences: make([][]row, sequences), added: make([]int, sequences)}
 }
 
 // mix is a 64-bit finaliser: every bit of x changes half of the result.
@@ -64,8 +63,11 @@ func (c *kv) check(b *engine.Batch) error {
 		if seq < 0 || int(seq) >= len(c.sequences) {
 			return fmt.Errorf("sequence %d of %d", seq, len(c.sequences))
 		}
-		if next := len(c.sequences[seq]) + c.added[seq]; int(b.Pos[i]) != next {
+		if next := len(c.sequences[seq]) + c.added[seq]; int(b.Pos[i]) != next || next >= c.context {
 			return fmt.Errorf("sequence %d goes on at position %d, not %d", seq, next, b.Pos[i])
+		}
+		if i > 0 && seq < b.Seq[i-1] {
+			return fmt.Errorf("sequence %d stands behind %d", seq, b.Seq[i-1])
 		}
 		c.added[seq]++
 	}
@@ -82,34 +84,18 @@ func (c *kv) add(b *engine.Batch, each func(state uint64)) {
 			seq = b.Seq[i]
 			state = c.state(seq)
 		}
-		r := c.newRow()
-		*r = row{token: t, pos: int(b.Pos[i]), value: rowValue(t, int(b.Pos[i]), state), refs: 1}
+		r := row{token: t, pos: int(b.Pos[i]), value: rowValue(t, int(b.Pos[i]), state)}
 		c.sequences[seq] = append(c.sequences[seq], r)
 		state = fold(state, r.value)
 		each(state)
 	}
 }
 
-// newRow takes a cell.
-func (c *kv) newRow() *row {
-	c.used++
-	if n := len(c.spare); n > 0 {
-		r := c.spare[n-1]
-		c.spare = c.spare[:n-1]
-		return r
-	}
-	return new(row)
-}
-
 // scramble spoils the rows of every sequence of a batch, as a failed Decode may.
 func (c *kv) scramble(b *engine.Batch) {
 	for _, seq := range b.Seq {
 		if rows := c.sequences[seq]; len(rows) > 0 {
-			last := rows[len(rows)-1]
-			c.truncate(seq, len(rows)-1)
-			r := c.newRow()
-			*r = row{token: last.token, pos: last.pos, value: mix(last.value + 1), refs: 1}
-			c.sequences[seq] = append(c.sequences[seq], r)
+			rows[len(rows)-1].value = mix(rows[len(rows)-1].value + 1)
 		}
 	}
 }
@@ -117,27 +103,66 @@ func (c *kv) scramble(b *engine.Batch) {
 // truncate leaves the first n rows of seq.
 func (c *kv) truncate(seq engine.SeqID, n int) {
 	rows := c.sequences[seq]
-	for _, r := range rows[min(n, len(rows)):] {
-		if r.refs--; r.refs == 0 {
-			c.used--
-			c.spare = append(c.spare, r)
-		}
-	}
 	c.sequences[seq] = rows[:min(n, len(rows))]
 }
 
-// copy lets dst share rows of src. Only what continues dst can be copied.
-func (c *kv) copy(src, dst engine.SeqID, from, to int) error {
-	rows := c.sequences[src]
-	if to < 0 {
-		to = len(rows)
+var errRows = errors.New("rows that are not there, or too many")
+
+// copy makes dst hold the first n rows of src.
+func (c *kv) copy(src, dst engine.SeqID, n int) error {
+	if src == dst || n < 1 || n > len(c.sequences[src]) {
+		return errRows
 	}
-	if src == dst || from != len(c.sequences[dst]) || from > to || to > len(rows) {
-		return errors.New("copy that leaves a hole, overlaps or goes beyond the end")
+	c.sequences[dst] = append(c.sequences[dst][:0], c.sequences[src][:n]...)
+	return nil
+}
+
+// Exported rows carry one byte of a row in each f16 value, so that none is
+// infinite: token and position in K, the value in V.
+const rowValues = 8
+
+var rowShape = block.Shape{Layers: []block.Layer{{K: block.Row{Type: block.F16, Values: rowValues}, V: block.Row{Type: block.F16, Values: rowValues}}}}
+
+func putRow(dst []byte, v uint64) {
+	for i := range rowValues {
+		binary.LittleEndian.PutUint16(dst[2*i:], 0x3c00|uint16(byte(v>>(8*i))))
 	}
-	for _, r := range rows[from:to] {
-		r.refs++
-		c.sequences[dst] = append(c.sequences[dst], r)
+}
+
+func getRow(src []byte) (v uint64) {
+	for i := range rowValues {
+		v |= uint64(byte(binary.LittleEndian.Uint16(src[2*i:]))) << (8 * i)
 	}
+	return v
+}
+
+// export writes rows [from, to) in the layout of a block.
+func (c *kv) export(seq engine.SeqID, from, to int, dst []byte) error {
+	if from < 0 || from >= to || to > len(c.sequences[seq]) || len(dst) != (to-from)*rowShape.Bytes() {
+		return errRows
+	}
+	v := dst[len(dst)/2:]
+	for i, r := range c.sequences[seq][from:to] {
+		putRow(dst[2*rowValues*i:], uint64(uint32(r.token))<<32|uint64(r.pos))
+		putRow(v[2*rowValues*i:], r.value)
+	}
+	return nil
+}
+
+// restore makes seq hold the rows of blocks.
+func (c *kv) restore(seq engine.SeqID, blocks []engine.Rows) error {
+	rows := c.sequences[seq][:0]
+	for _, b := range blocks {
+		if b.Tokens < 1 || len(b.Data) != b.Tokens*rowShape.Bytes() || len(rows)+b.Tokens > c.context {
+			c.sequences[seq] = rows[:0]
+			return errRows
+		}
+		v := b.Data[len(b.Data)/2:]
+		for i := range b.Tokens {
+			k := getRow(b.Data[2*rowValues*i:])
+			rows = append(rows, row{token: engine.Token(k >> 32), pos: int(uint32(k)), value: getRow(v[2*rowValues*i:])})
+		}
+	}
+	c.sequences[seq] = rows
 	return nil
 }

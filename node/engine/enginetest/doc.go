@@ -20,6 +20,6 @@
 // has.
 //
 // A Backend is owned by one engine, as the interface says, and reports concurrent
-// use as a fault. Its inspecting methods (Used, Held, Samplers, Steps, Faults) may
+// use as a fault. Its inspecting methods (Held, Samplers, Steps, Faults) may
 // be called from any goroutine.
 package enginetest

@@ -70,13 +70,21 @@ func TestWrongKVShows(t *testing.T) {
 		right  bool
 	}{
 		{"right", func(b *Backend) { fill(b, 0, first[:10]) }, true},
-		{"right, shared", func(b *Backend) { fill(b, 1, first[:12]); b.Copy(1, 0, 0, 10) }, true},
-		{"right, cut", func(b *Backend) { fill(b, 0, first[:7]+second[7:15]); b.Remove(0, 7, -1); fill(b, 0, first[7:10]) }, true},
+		{"right, copied", func(b *Backend) { fill(b, 1, first[:12]); b.Copy(1, 0, 10) }, true},
+		{"right, restored", func(b *Backend) {
+			fill(b, 1, first[:12])
+			b.Import(0, []engine.Rows{exported(b, 1, 0, 4), exported(b, 1, 4, 10)})
+		}, true},
+		{"restored in another order", func(b *Backend) {
+			fill(b, 1, first[:12])
+			b.Import(0, []engine.Rows{exported(b, 1, 0, 3), exported(b, 1, 4, 11)})
+		}, false},
+		{"right, cut", func(b *Backend) { fill(b, 0, first[:7]+second[7:15]); b.Remove(0, 7); fill(b, 0, first[7:10]) }, true},
 		{"of another prompt", func(b *Backend) { fill(b, 0, second[:10]) }, false},
 		{"spliced from two prompts", func(b *Backend) {
 			fill(b, 1, second[:10])
-			fill(b, 0, first[:9])
-			b.Copy(1, 0, 9, 10) // the same token, but computed after others
+			fill(b, 2, first[:9])
+			b.Import(0, []engine.Rows{exported(b, 2, 0, 9), exported(b, 1, 9, 10)}) // the same token, but computed after others
 		}, false},
 		{"swapped tokens", func(b *Backend) { fill(b, 0, "teh quick ") }, false},
 	}
@@ -94,6 +102,15 @@ func TestWrongKVShows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// exported are rows [from, to) of a sequence.
+func exported(b *Backend, seq engine.SeqID, from, to int) engine.Rows {
+	r := engine.Rows{Tokens: to - from, Data: make([]byte, (to-from)*rowShape.Bytes())}
+	if err := b.Export(seq, from, to, r.Data); err != nil {
+		panic(err)
+	}
+	return r
 }
 
 // fill adds rows without drawing.
@@ -129,15 +146,21 @@ func TestMisuseIsAFault(t *testing.T) {
 			fill(b, 0, "a")
 			b.Sample(0, s, 1)
 		}},
-		{"a copy beyond the end", func(b *Backend) { fill(b, 0, "abc"); b.Copy(0, 1, 0, 4) }},
-		{"a hole cut", func(b *Backend) { fill(b, 0, "abc"); b.Remove(0, 0, 1) }},
+		{"a copy beyond the end", func(b *Backend) { fill(b, 0, "abc"); b.Copy(0, 1, 4) }},
+		{"a copy onto itself", func(b *Backend) { fill(b, 0, "abc"); b.Copy(0, 0, 2) }},
+		{"an export beyond the end", func(b *Backend) { fill(b, 0, "abc"); b.Export(0, 0, 4, make([]byte, 4*rowShape.Bytes())) }},
+		{"an export into little memory", func(b *Backend) { fill(b, 0, "abc"); b.Export(0, 0, 2, make([]byte, 3)) }},
+		{"an import of half a row", func(b *Backend) { b.Import(0, []engine.Rows{{Tokens: 1, Data: make([]byte, 7)}}) }},
+		{"sequences out of order", func(b *Backend) {
+			b.Decode(&engine.Batch{Tokens: []engine.Token{1, 2}, Pos: []int32{0, 0}, Seq: []engine.SeqID{1, 0}, Logits: []bool{true, true}})
+		}},
 		{"an open sampler at the end", func(b *Backend) { b.NewSampler(engine.Sampling{}, []engine.Token{'a'}, nil); b.Close() }},
 		{"a sampler closed twice", func(b *Backend) {
 			s, _ := b.NewSampler(engine.Sampling{}, []engine.Token{'a'}, nil)
 			s.Close()
 			s.Close()
 		}},
-		{"use after the end", func(b *Backend) { b.Close(); b.Remove(0, 0, -1) }},
+		{"use after the end", func(b *Backend) { b.Close(); b.Remove(0, 0) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -253,10 +253,10 @@ void llama_synchronize(struct llama_context * ctx);
 
 void llama_memory_clear(llama_memory_t mem, bool data);
 bool llama_memory_seq_rm(llama_memory_t mem, llama_seq_id seq_id, llama_pos p0, llama_pos p1);
-void llama_memory_seq_cp(llama_memory_t mem, llama_seq_id seq_id_src, llama_seq_id seq_id_dst, llama_pos p0, llama_pos p1);
 llama_pos llama_memory_seq_pos_min(llama_memory_t mem, llama_seq_id seq_id);
 llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
-size_t llama_state_seq_get_size(struct llama_context * ctx, llama_seq_id seq_id);
+
+void ggml_backend_tensor_get(const struct ggml_tensor * tensor, void * data, size_t offset, size_t size);
 
 int32_t llama_decode(struct llama_context * ctx, struct llama_batch batch);
 float * llama_get_logits_ith(struct llama_context * ctx, int32_t i);

@@ -40,9 +40,9 @@ func (m *model) bare(ctx context.Context, w BareWork) (BareResult, error) {
 		return BareResult{}, errors.New("llama: the model only makes embeddings")
 	}
 	if w.Prompt < 1 || w.Generate < 0 || w.Sequences < 1 || w.Sequences > min(m.info.Sequences, m.info.Batch) ||
-		w.Prompt+w.Generate > m.info.Context || (w.Prompt+w.Generate)*w.Sequences > m.info.Cells {
-		return BareResult{}, fmt.Errorf("llama: %d sequences of %d+%d tokens do not fit into %d sequences, %d tokens of context and %d cells",
-			w.Sequences, w.Prompt, w.Generate, m.info.Sequences, m.info.Context, m.info.Cells)
+		w.Prompt+w.Generate > m.info.Context {
+		return BareResult{}, fmt.Errorf("llama: %d sequences of %d+%d tokens do not fit into %d sequences of %d tokens",
+			w.Sequences, w.Prompt, w.Generate, m.info.Sequences, m.info.Context)
 	}
 	flag := (*int32)(C.calloc(1, C.sizeof_int32_t))
 	defer C.free(unsafe.Pointer(flag))

@@ -9,7 +9,7 @@ import (
 )
 
 func TestBare(t *testing.T) {
-	o := Options{Path: writeModel(t, gguftest.Llama().Writer()), Context: 128, Parallel: 2, Batch: 32, Threads: 1}
+	o := Options{Path: writeModel(t, gguftest.Llama().Writer()), Context: 128, Sequences: 2, Batch: 32, Threads: 1}
 	r, err := Bare(context.Background(), o, BareWork{Prompt: 70, Generate: 10, Sequences: 2})
 	if err != nil || r.Prefill <= 0 || r.Decode <= 0 {
 		t.Errorf("%+v, %v", r, err)

@@ -77,8 +77,8 @@ func bert(pooling uint32) *gguf.Writer {
 func TestEncoder(t *testing.T) {
 	for name, pooling := range map[string]uint32{"mean": 1, "first": 2} {
 		t.Run(name, func(t *testing.T) {
-			m := loadWriter(t, bert(pooling), Options{Context: 4096, Parallel: 2})
-			if i := m.info; !i.Pooled || i.CanCut || i.Context != 64 || i.Batch < 64 || i.MicroBatch != i.Batch || i.KVBytesToken != 0 || i.Embedding != 32 {
+			m := loadWriter(t, bert(pooling), Options{Context: 4096, Sequences: 2})
+			if i := m.info; !i.Pooled || i.CanCut || i.Context != 64 || i.Batch < 64 || i.MicroBatch != i.Batch || i.KV.Bytes() != 0 || i.Embedding != 32 {
 				t.Fatalf("%+v", i)
 			}
 			if end, ok := m.vocab.TextEnd(); !m.vocab.AddBOS() || m.vocab.BOS() != 2 || !ok || end != 3 {

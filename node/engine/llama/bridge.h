@@ -44,16 +44,13 @@ void td_device_get(size_t i, td_device * out);
 typedef struct {
     const char * path;
     uint32_t context;   // tokens of one sequence; 0: what the model was trained on
-    uint32_t cells;     // tokens of the cache; 0: context * parallel
-    uint32_t parallel;
-    uint32_t sequences;
+    uint32_t sequences; // each with a cache of its own
     uint32_t batch;
     uint32_t micro_batch;
     int32_t kv_type;    // enum ggml_type
     int32_t gpu_layers;
     int32_t threads;
     int32_t poll;       // how eagerly idle compute threads spin, 0 ... 100
-    bool unified;
     bool embeddings;
     uintptr_t progress; // handed to goProgress
 } td_options;
@@ -64,14 +61,12 @@ typedef struct {
     const char * chat_template; // lives as long as the model; may be NULL
     uint64_t parameters;
     uint64_t size_bytes;
-    uint64_t kv_bytes_token;
     int32_t context_train;
     int32_t layers;
     int32_t embedding;
     int32_t sliding_window;
     int32_t vocab_size;
     uint32_t context;
-    uint32_t cells;
     uint32_t batch;
     uint32_t micro_batch;
     uint32_t sequences;
@@ -103,11 +98,32 @@ typedef struct { int64_t wall_ns, cpu_ns; } td_timing;
 
 int td_decode(td_model * m, int32_t n, td_timing * timing, td_error * err);
 void td_set_threads(td_model * m, int32_t n);
-bool td_seq_remove(td_model * m, int32_t seq, int32_t from, int32_t to);
-void td_seq_copy(td_model * m, int32_t src, int32_t dst, int32_t from, int32_t to);
+bool td_seq_remove(td_model * m, int32_t seq, int32_t from);
 
 // td_embedding: i is the batch entry whose row is wanted when nothing is pooled.
 const float * td_embedding(td_model * m, int32_t seq, int32_t i);
+
+// ---- KV rows -------------------------------------------------------------------
+
+// td_kv_row is how one layer keeps K or V of one token.
+typedef struct { int32_t type; uint32_t bytes; } td_kv_row; // enum ggml_type
+
+// td_kv_layout gives K and V of each layer in turn. 0: rows of this model cannot
+// be moved.
+size_t td_kv_layout(td_model * m, const td_kv_row ** rows);
+
+// td_kv_block is the rows of consecutive tokens: of each layer those of K, then
+// those of V.
+typedef struct { const uint8_t * rows; int32_t tokens; } td_kv_block;
+
+// td_kv_export copies the rows of positions [from, to) in the layout of one block.
+int td_kv_export(td_model * m, int32_t seq, int32_t from, int32_t to, uint8_t * dst, td_error * err);
+// td_kv_import replaces what seq holds by blocks, from position 0 on. After a
+// failure seq is empty.
+int td_kv_import(td_model * m, int32_t seq, const td_kv_block * blocks, size_t n, td_error * err);
+// td_kv_copy makes dst hold the first n positions of src and nothing else. After a
+// failure dst is empty.
+int td_kv_copy(td_model * m, int32_t src, int32_t dst, int32_t n, td_error * err);
 
 // ---- vocabulary --------------------------------------------------------------
 

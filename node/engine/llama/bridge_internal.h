@@ -22,7 +22,6 @@ struct td_model {
     const llama_vocab * vocab = nullptr;
     ggml_threadpool * pool = nullptr;
     int32_t n_vocab = 0;
-    bool unified = true;
     bool embeds = false;
     bool pooled = false; // by llama.cpp, over the rows of one batch
 
@@ -33,6 +32,15 @@ struct td_model {
     std::vector<int32_t> token, pos, seq, n_seq;
     std::vector<int32_t *> seq_ptr;
     std::vector<int8_t> logits;
+
+    // How KV rows of one token look: K and V of each layer in turn. Empty if they
+    // cannot be moved.
+    struct {
+        std::vector<td_kv_row> rows;
+        std::vector<uint32_t> caches; // layers of each
+        uint32_t streams = 0;
+        uint64_t token_bytes = 0;
+    } kv;
 
     // Scratch of the owner thread's td_sample.
     std::vector<candidate> candidates;
@@ -62,6 +70,10 @@ private:
 // decode_batch computes the first n entries of m's batch and returns what
 // llama_decode returns; err tells more of anything but 0 and 1.
 int decode_batch(td_model & m, int32_t n, td_error * err);
+
+// describe_kv finds out how the rows of sequence 0, which holds some, look. It
+// throws if they cannot be moved.
+void describe_kv(td_model & m);
 
 // on_log takes a line of llama.cpp's log.
 void on_log(ggml_log_level level, const char * text, void * user_data);

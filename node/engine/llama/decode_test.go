@@ -1,7 +1,6 @@
 package llama
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -61,20 +60,16 @@ func endless() engine.Sampling {
 }
 
 func TestBatchEqualsAlone(t *testing.T) {
-	for _, streams := range []bool{false, true} {
-		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
-			m := tiny(t, Options{Parallel: 4, Streams: streams})
-			ps := prompts(t, m, 4)
-			got := together(t, m, endless(), ps, 20)
-			for i, p := range ps {
-				if want := answer(t, m, endless(), p, 20).tokens; !slices.Equal(got[i], want) {
-					t.Errorf("sequence %d: together %v, alone %v", i, got[i], want)
-				}
-			}
-			if slices.Equal(got[0], got[1]) {
-				t.Error("different prompts have the same answer")
-			}
-		})
+	m := tiny(t, Options{Sequences: 4})
+	ps := prompts(t, m, 4)
+	got := together(t, m, endless(), ps, 20)
+	for i, p := range ps {
+		if want := answer(t, m, endless(), p, 20).tokens; !slices.Equal(got[i], want) {
+			t.Errorf("sequence %d: together %v, alone %v", i, got[i], want)
+		}
+	}
+	if slices.Equal(got[0], got[1]) {
+		t.Error("different prompts have the same answer")
 	}
 }
 
@@ -92,10 +87,9 @@ func TestChunksEqualWhole(t *testing.T) {
 // everything gives.
 func TestReuse(t *testing.T) {
 	models := map[string]func() *model{
-		"full attention": func() *model { return tiny(t, Options{Parallel: 2, Sequences: 4}) },
-		"streams":        func() *model { return tiny(t, Options{Parallel: 4, Streams: true}) },
-		"sliding window": func() *model { return loadWriter(t, gguftest.Gemma3().Writer(), Options{Parallel: 4}) },
-		"q8_0":           func() *model { return loadWriter(t, gguftest.Qwen3().Writer(), Options{Parallel: 4, KVType: "q8_0"}) },
+		"full attention": func() *model { return tiny(t, Options{Sequences: 4}) },
+		"sliding window": func() *model { return loadWriter(t, gguftest.Gemma3().Writer(), Options{Sequences: 4}) },
+		"q8_0":           func() *model { return loadWriter(t, gguftest.Qwen3().Writer(), Options{Sequences: 4, KVType: "q8_0"}) },
 	}
 	for name, open := range models {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +100,7 @@ func TestReuse(t *testing.T) {
 			want := answer(t, m, endless(), second, 20).tokens
 
 			s := answer(t, m, endless(), first, 20)
-			if !m.Remove(0, len(common), -1) {
+			if !m.Remove(0, len(common)) {
 				t.Fatal("the tail could not be cut")
 			}
 			s.pos, s.tokens = len(common), nil
@@ -116,49 +110,25 @@ func TestReuse(t *testing.T) {
 			}
 
 			answer(t, m, endless(), first, 20)
-			m.Copy(0, 3, 0, len(common))
-			m.Remove(0, 0, -1)
+			if err := m.Copy(0, 3, len(common)); err != nil {
+				t.Fatal(err)
+			}
+			m.Remove(0, 0)
 			shared := newStream(t, m, 3, endless(), second, nil)
 			shared.pos = len(common)
 			shared.prefill(second[len(common):])
 			if got := shared.generate(20); !slices.Equal(got, want) {
 				t.Errorf("after a copy %v, want %v", got, want)
 			}
-			m.Remove(3, 0, -1)
+			m.Remove(3, 0)
 		})
-	}
-}
-
-func TestNoRoom(t *testing.T) {
-	m := tiny(t, Options{Context: 256, Cells: 256, Parallel: 2, Batch: 256})
-	long := tokenize(t, m, strings.Repeat("ab", 100))
-	s := newStream(t, m, 0, endless(), long, nil)
-	s.prefill(long)
-	var b engine.Batch
-	for i := range 100 {
-		b.Add(long[i], i, 1, i == 99)
-	}
-	if err := m.Decode(&b); !errors.Is(err, engine.ErrNoRoom) {
-		t.Fatalf("error %v", err)
-	}
-	if _, err := m.Sample(s.entry, s.sampler, s.pos); err == nil {
-		t.Error("logits are left after a failed Decode")
-	}
-	// Nothing has changed: the first sequence goes on as it would have.
-	last := long[len(long)-1]
-	m.Remove(0, len(long)-1, -1)
-	s.pos--
-	s.prefill([]engine.Token{last})
-	got := s.generate(10)
-	if want := answer(t, m, endless(), long, 10).tokens; !slices.Equal(got, want) {
-		t.Errorf("after no room %v, want %v", got, want)
 	}
 }
 
 // TestDecodeRefused: wrong batches are errors, not the end of the process, and
 // leave the model usable.
 func TestDecodeRefused(t *testing.T) {
-	m := tiny(t, Options{Context: 256, Parallel: 2, Batch: 16})
+	m := tiny(t, Options{Context: 256, Sequences: 2, Batch: 16})
 	one := func(tok engine.Token, pos int, seq engine.SeqID) engine.Batch {
 		var b engine.Batch
 		b.Add(tok, pos, seq, true)
@@ -200,8 +170,8 @@ func TestDecodeRefused(t *testing.T) {
 func TestWrongSequence(t *testing.T) {
 	m := tiny(t, Options{})
 	for name, call := range map[string]func(){
-		"remove": func() { m.Remove(1, 0, -1) },
-		"copy":   func() { m.Copy(0, -1, 0, -1) },
+		"remove": func() { m.Remove(1, 0) },
+		"copy":   func() { m.Copy(0, -1, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -231,7 +201,7 @@ func TestSampleWithoutLogits(t *testing.T) {
 // vector is the embedding of a text, computed in chunks of at most n tokens.
 func vector(t *testing.T, m *model, seq engine.SeqID, tokens []engine.Token, n int) []float32 {
 	t.Helper()
-	m.Remove(seq, 0, -1)
+	m.Remove(seq, 0)
 	s := &stream{t: t, m: m, seq: seq}
 	for chunk := range slices.Chunk(tokens, n) {
 		s.prefill(chunk)
@@ -257,9 +227,9 @@ func TestEmbedding(t *testing.T) {
 	mean := gguftest.Qwen3().Writer()
 	mean.Set("qwen3.pooling_type", uint32(1))
 	models := map[string]*model{
-		"by option": tiny(t, Options{Parallel: 2, Embeddings: true}),
-		"last":      loadWriter(t, gguftest.Qwen3().Embedder(), Options{Parallel: 2}),
-		"mean":      loadWriter(t, mean, Options{Parallel: 2}),
+		"by option": tiny(t, Options{Sequences: 2, Embeddings: true}),
+		"last":      loadWriter(t, gguftest.Qwen3().Embedder(), Options{Sequences: 2}),
+		"mean":      loadWriter(t, mean, Options{Sequences: 2}),
 	}
 	for name, m := range models {
 		t.Run(name, func(t *testing.T) {
@@ -284,8 +254,8 @@ func TestEmbedding(t *testing.T) {
 			for i, tok := range b {
 				batch.Add(tok, i, 1, i == len(b)-1)
 			}
-			m.Remove(0, 0, -1)
-			m.Remove(1, 0, -1)
+			m.Remove(0, 0)
+			m.Remove(1, 0)
 			if err := m.Decode(&batch); err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +302,7 @@ func TestEmbeddingErrors(t *testing.T) {
 	if _, err := m.Embedding(0); err == nil {
 		t.Error("an embedding of a model that generates")
 	}
-	e := tiny(t, Options{Parallel: 2, Embeddings: true})
+	e := tiny(t, Options{Sequences: 2, Embeddings: true})
 	if _, err := e.Embedding(0); err == nil {
 		t.Error("an embedding before the first Decode")
 	}

@@ -121,7 +121,7 @@ func TestLazyGrammar(t *testing.T) {
 			p := random(6)
 			p.Grammar, p.Triggers, p.IgnoreEOS = call, tt.triggers, true
 			before := tokenize(t, m, tt.before)
-			m.Remove(0, 0, -1)
+			m.Remove(0, 0)
 			s := newStream(t, m, 0, p, nil, before)
 			if got := s.sampler.(*sampler).grammar.asleep; got != tt.asleep {
 				t.Fatalf("asleep = %v", got)

@@ -26,16 +26,13 @@ import (
 type Options struct {
 	Path       string // of a GGUF file, or of the first part of a split one
 	Context    int    // tokens of one sequence; 0: what the model was trained on
-	Cells      int    // tokens of the KV cache; 0: Context * Parallel
-	Parallel   int    // sequences that must fit at full length; 0: 1
-	Sequences  int    // sequence ids, at least Parallel; 0: Parallel; at most SequencesMax
+	Sequences  int    // sequences that are held at once, each with room for Context; 0: 1; at most SequencesMax
 	Batch      int    // tokens of one Decode; 0: 512
 	MicroBatch int    // tokens computed at once; 0: Batch, at most 512
 	KVType     string // f16, q8_0, q4_0; "": f16
 	GPULayers  int    // layers on GPUs, -1: all; without a GPU it means nothing
 	Threads    int    // 0: physical cores that this process may use
 	Embeddings bool   // embed texts instead of generating; set by itself for models that can do nothing else
-	Streams    bool   // one KV buffer per sequence instead of one for all
 
 	// Progress is called with 0 ... 1 while weights are read, on the goroutine
 	// of Load. It may be nil.
@@ -47,13 +44,12 @@ const SequencesMax = 256
 
 // Largest sizes that Load accepts; they keep the arithmetic on them in range.
 const (
-	cellsMax = 1 << 30
-	batchMax = 1 << 16
+	contextMax = 1 << 30
+	batchMax   = 1 << 16
 )
 
 func (o Options) withDefaults() Options {
-	o.Parallel = orDefault(o.Parallel, 1)
-	o.Sequences = orDefault(o.Sequences, o.Parallel)
+	o.Sequences = orDefault(o.Sequences, 1)
 	o.Batch = orDefault(o.Batch, 512)
 	o.MicroBatch = orDefault(o.MicroBatch, min(o.Batch, 512))
 	o.Threads = orDefault(o.Threads, DefaultThreads())
@@ -85,10 +81,8 @@ func (o Options) Validate() error {
 	if strings.IndexByte(o.Path, 0) >= 0 {
 		errs = append(errs, errors.New("field Path is a text with a zero byte"))
 	}
-	check("Context", o.Context, 0, cellsMax)
-	check("Cells", o.Cells, 0, cellsMax)
-	check("Parallel", o.Parallel, 1, SequencesMax)
-	check("Sequences", o.Sequences, o.Parallel, SequencesMax)
+	check("Context", o.Context, 0, contextMax)
+	check("Sequences", o.Sequences, 1, SequencesMax)
 	check("Batch", o.Batch, 1, batchMax)
 	check("MicroBatch", o.MicroBatch, 1, batchMax)
 	check("GPULayers", o.GPULayers, -1, 1<<16)
@@ -140,10 +134,10 @@ func load(ctx context.Context, o Options) (*model, error) {
 	path := C.CString(o.Path)
 	defer C.free(unsafe.Pointer(path))
 	co := C.td_options{
-		path: path, context: C.uint32_t(o.Context), cells: C.uint32_t(o.Cells), parallel: C.uint32_t(o.Parallel),
+		path: path, context: C.uint32_t(o.Context),
 		sequences: C.uint32_t(o.Sequences), batch: C.uint32_t(o.Batch), micro_batch: C.uint32_t(o.MicroBatch),
 		kv_type: kvTypes[o.KVType], gpu_layers: C.int32_t(o.GPULayers), threads: C.int32_t(o.Threads), poll: pollLevel,
-		unified: C.bool(!o.Streams), embeddings: C.bool(o.Embeddings), progress: C.uintptr_t(progress),
+		embeddings: C.bool(o.Embeddings), progress: C.uintptr_t(progress),
 	}
 	var info C.td_info
 	var cerr C.td_error

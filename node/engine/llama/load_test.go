@@ -18,14 +18,14 @@ import (
 )
 
 func TestInfo(t *testing.T) {
-	m := tiny(t, Options{Context: 500, Parallel: 3, Sequences: 5, Batch: 64, MicroBatch: 32})
+	m := tiny(t, Options{Context: 500, Sequences: 5, Batch: 64, MicroBatch: 32})
 	i := m.Info()
-	if i.Architecture != "llama" || i.Layers != 2 || i.Context != 500 || i.Cells != 1536 || i.Sequences != 5 || i.Batch != 64 || i.MicroBatch != 32 ||
+	if i.Architecture != "llama" || i.Layers != 2 || i.Context != 500 || i.Sequences != 5 || i.Batch != 64 || i.MicroBatch != 32 ||
 		i.ContextTrain != 4096 || i.Embedding != 64 || i.Pooled || !i.CanCut || i.Recurrent || i.SlidingWindow != 0 || i.KVType != "f16" || i.Threads != 1 {
 		t.Errorf("%+v", i)
 	}
-	if want := int64(2 * 2 * 2 * 16 * 2); i.KVBytesToken != want { // layers, K and V, heads, values, bytes
-		t.Errorf("KVBytesToken = %d, want %d", i.KVBytesToken, want)
+	if want := 2 * 2 * 2 * 16 * 2; i.KV.Bytes() != want { // layers, K and V, heads, values, bytes
+		t.Errorf("%d bytes of KV per token, want %d", i.KV.Bytes(), want)
 	}
 	if i.ChatTemplate != gguftest.ChatML || i.Parameters == 0 || i.SizeBytes == 0 || i.Description == "" {
 		t.Errorf("%+v", i)
@@ -36,11 +36,11 @@ func TestInfo(t *testing.T) {
 }
 
 func TestInfoKVTypes(t *testing.T) {
-	for kv, bytes := range map[string]int64{"f16": 64, "q8_0": 34, "q4_0": 18} {
+	for kv, bytes := range map[string]int{"f16": 64, "q8_0": 34, "q4_0": 18} {
 		w := gguftest.Qwen3().Writer() // 2 layers, 2 heads of 32 values
 		m := loadWriter(t, w, Options{KVType: kv})
-		if want := 2 * 2 * 2 * bytes; m.info.KVBytesToken != want || m.info.KVType != kv {
-			t.Errorf("%s: %d bytes per token, want %d", kv, m.info.KVBytesToken, want)
+		if want := 2 * 2 * 2 * bytes; m.info.KV.Bytes() != want || m.info.KVType != kv {
+			t.Errorf("%s: %d bytes per token, want %d", kv, m.info.KV.Bytes(), want)
 		}
 	}
 }
@@ -50,8 +50,8 @@ func TestInfoSlidingWindow(t *testing.T) {
 	if m.info.SlidingWindow != 64 || !m.info.CanCut {
 		t.Errorf("window %d, cut %v", m.info.SlidingWindow, m.info.CanCut)
 	}
-	if want := int64(6 * 2 * 32 * 2); m.info.KVBytesToken != want {
-		t.Errorf("KVBytesToken = %d, want %d", m.info.KVBytesToken, want)
+	if want := 6 * 2 * 32 * 2; m.info.KV.Bytes() != want {
+		t.Errorf("%d bytes of KV per token, want %d", m.info.KV.Bytes(), want)
 	}
 }
 
@@ -60,12 +60,12 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Errorf("the defaults are refused: %v", err)
 	}
-	bad := Options{Context: -1, Cells: 1 << 40, Parallel: 300, Sequences: 2, Batch: -1, MicroBatch: 1 << 20, KVType: "q5_0", GPULayers: -2, Threads: 1000}
+	bad := Options{Context: -1, Sequences: 300, Batch: -1, MicroBatch: 1 << 20, KVType: "q5_0", GPULayers: -2, Threads: 1000}
 	err := bad.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, field := range []string{"Path", "Context", "Cells", "Parallel", "Sequences", "Batch", "MicroBatch", "KVType", "GPULayers", "Threads"} {
+	for _, field := range []string{"Path", "Context", "Sequences", "Batch", "MicroBatch", "KVType", "GPULayers", "Threads"} {
 		if !strings.Contains(err.Error(), field+" is") {
 			t.Errorf("%s is not named in %v", field, err)
 		}

@@ -109,10 +109,9 @@ llama_context_params context_params(const llama_model * m, const td_options & o)
     llama_context_params p = llama_context_default_params();
     uint32_t trained = uint32_t(std::max(llama_model_n_ctx_train(m), 1));
     uint32_t context = o.context && !(fixed_positions(m) && o.context > trained) ? o.context : trained;
-    uint64_t cells = o.cells ? o.cells : uint64_t(context) * o.parallel;
-    if (!o.unified) {
-        cells = uint64_t(context) * o.sequences;
-    }
+    // Texts to embed are computed together in one batch of unlike lengths; what
+    // generates has a stream of rows for each sequence.
+    uint64_t cells = uint64_t(context) * (o.embeddings ? 1 : o.sequences);
     if (cells > INT32_MAX) {
         throw std::runtime_error("the KV cache would have " + std::to_string(cells) + " cells, at most 2147483647 are possible");
     }
@@ -122,7 +121,7 @@ llama_context_params context_params(const llama_model * m, const td_options & o)
     p.n_ubatch = o.micro_batch;
     p.n_threads = p.n_threads_batch = o.threads;
     p.type_k = p.type_v = ggml_type(o.kv_type);
-    p.kv_unified = o.unified;
+    p.kv_unified = o.embeddings;
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     p.embeddings = o.embeddings;
     if (!o.embeddings) {
@@ -152,7 +151,6 @@ void open_context(td_model & m, const td_options & o) {
         throw std::runtime_error(log.text("the context could not be made"));
     }
     m.memory = llama_get_memory(m.ctx);
-    m.unified = o.unified;
     ggml_threadpool_params tp;
     ggml_threadpool_params_init(&tp, o.threads);
     tp.poll = uint32_t(o.poll);
@@ -226,9 +224,8 @@ int decode_batch(td_model & m, int32_t n, td_error * err) {
 
 namespace {
 
-// warm_up touches all weights once and measures what one token costs in the KV
-// cache.
-uint64_t warm_up(td_model & m) {
+// warm_up touches all weights once and finds out how KV rows look.
+void warm_up(td_model & m) {
     int32_t n = llama_n_batch(m.ctx) < 2 ? 1 : 2;
     for (int32_t i = 0; i < n; i++) {
         int32_t bos = llama_vocab_bos(m.vocab);
@@ -245,18 +242,18 @@ uint64_t warm_up(td_model & m) {
     llama_synchronize(m.ctx);
     llama_set_warmup(m.ctx, false);
     if (!m.memory) {
-        return 0;
+        return;
     }
-    uint64_t bytes = 0;
-    size_t two = llama_state_seq_get_size(m.ctx, 0);
-    if (n == 2 && llama_memory_seq_rm(m.memory, 0, 1, -1)) {
-        size_t one = llama_state_seq_get_size(m.ctx, 0);
-        // Each cache also writes position, count and id of every cell.
-        size_t cell = 12 * (llama_model_n_swa(m.model) > 0 ? 2 : 1);
-        bytes = two > one + cell ? two - one - cell : 0;
+    // What has recurrent state, or is not causal, has no rows that stand for
+    // tokens one by one.
+    if (!m.embeds && !llama_model_is_recurrent(m.model) && !llama_model_is_hybrid(m.model)) {
+        try {
+            describe_kv(m);
+        } catch (const std::exception &) {
+            m.kv = {};
+        }
     }
     llama_memory_clear(m.memory, true);
-    return bytes;
 }
 
 void describe(const td_model & m, td_info & info) {
@@ -273,7 +270,6 @@ void describe(const td_model & m, td_info & info) {
     info.sliding_window = llama_model_n_swa(m.model);
     info.vocab_size = m.n_vocab;
     info.context = llama_n_ctx_seq(m.ctx);
-    info.cells = llama_n_ctx(m.ctx);
     info.batch = llama_n_batch(m.ctx);
     info.micro_batch = llama_n_ubatch(m.ctx);
     info.sequences = llama_n_seq_max(m.ctx);
@@ -302,9 +298,8 @@ extern "C" td_model * td_load(const td_options * o, td_info * info, td_error * e
         m->embeds = options.embeddings;
         m->pooled = m->embeds && llama_pooling_type(m->ctx) != LLAMA_POOLING_TYPE_NONE;
         make_batch(*m);
-        uint64_t kv = warm_up(*m);
+        warm_up(*m);
         describe(*m, *info);
-        info->kv_bytes_token = kv;
         return m.release();
     });
 }
@@ -326,26 +321,8 @@ extern "C" int td_decode(td_model * m, int32_t n, td_timing * timing, td_error *
 
 extern "C" void td_set_threads(td_model * m, int32_t n) { llama_set_n_threads(m->ctx, n, n); }
 
-extern "C" bool td_seq_remove(td_model * m, int32_t seq, int32_t from, int32_t to) {
-    return !m->memory || llama_memory_seq_rm(m->memory, seq, from, to);
-}
-
-extern "C" void td_seq_copy(td_model * m, int32_t src, int32_t dst, int32_t from, int32_t to) {
-    if (!m->memory || src == dst) {
-        return;
-    }
-    if (m->unified) {
-        llama_memory_seq_cp(m->memory, src, dst, from, to);
-        return;
-    }
-    // Streams copy whole sequences only.
-    llama_memory_seq_cp(m->memory, src, dst, -1, -1);
-    if (to >= 0) {
-        llama_memory_seq_rm(m->memory, dst, to, -1);
-    }
-    if (from > 0) {
-        llama_memory_seq_rm(m->memory, dst, 0, from);
-    }
+extern "C" bool td_seq_remove(td_model * m, int32_t seq, int32_t from) {
+    return !m->memory || llama_memory_seq_rm(m->memory, seq, from, -1);
 }
 
 extern "C" const float * td_embedding(td_model * m, int32_t seq, int32_t i) {

@@ -49,7 +49,6 @@ func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
 		SizeBytes:     int64(info.size_bytes),
 		ContextTrain:  int(info.context_train),
 		Context:       int(info.context),
-		Cells:         int(info.cells),
 		Batch:         int(info.batch),
 		MicroBatch:    int(info.micro_batch),
 		Sequences:     int(info.sequences),
@@ -60,11 +59,11 @@ func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
 		Recurrent:     bool(info.recurrent),
 		SlidingWindow: int(info.sliding_window),
 		KVType:        o.KVType,
-		KVBytesToken:  int64(info.kv_bytes_token),
 		Threads:       o.Threads,
 		Devices:       Devices(),
 	}
 	m.info.Context = sequenceContext(info, o)
+	m.info.KV = kvShape(c)
 	if m.info.Pooled {
 		// A text to embed may fill a batch, in however many pieces.
 		m.info.MicroBatch = m.info.Batch
@@ -83,8 +82,8 @@ func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
 	return m, nil
 }
 
-// sequenceContext is how long one sequence may be. What llama.cpp reports is the
-// whole cache, rounded up.
+// sequenceContext is how long one sequence may be. What llama.cpp reports is
+// rounded up.
 func sequenceContext(info *C.td_info, o Options) int {
 	n := int(info.context)
 	if o.Context > 0 {
@@ -132,7 +131,7 @@ func (m *model) Decode(b *engine.Batch) error {
 		m.keepPace()
 		return nil
 	case C.TD_NO_ROOM:
-		return engine.ErrNoRoom
+		return errors.New("llama: decode: no room in the KV cache")
 	}
 	return errors.New("llama: decode: " + cause(errorText(&m.err)))
 }
@@ -164,18 +163,9 @@ func (m *model) Embedding(seq engine.SeqID) ([]float32, error) {
 	return unsafe.Slice((*float32)(p), m.info.Embedding), nil
 }
 
-func (m *model) Remove(seq engine.SeqID, from, to int) bool {
+func (m *model) Remove(seq engine.SeqID, from int) bool {
 	m.mustBeSeq(seq)
-	if to < 0 {
-		to = -1
-	}
-	return bool(C.td_seq_remove(m.c, C.int32_t(seq), position(from), position(to)))
-}
-
-func (m *model) Copy(src, dst engine.SeqID, from, to int) {
-	m.mustBeSeq(src)
-	m.mustBeSeq(dst)
-	C.td_seq_copy(m.c, C.int32_t(src), C.int32_t(dst), position(from), position(to))
+	return bool(C.td_seq_remove(m.c, C.int32_t(seq), C.int32_t(max(0, min(from, math.MaxInt32)))))
 }
 
 // mustBeSeq stops a caller's bug before llama.cpp aborts the process for it.
@@ -184,8 +174,6 @@ func (m *model) mustBeSeq(seq engine.SeqID) {
 		panic(fmt.Sprintf("llama: sequence id %d is not in 0 to %d", seq, m.info.Sequences-1))
 	}
 }
-
-func position(p int) C.int32_t { return C.int32_t(max(-1, min(p, math.MaxInt32))) }
 
 func (m *model) Close() {
 	m.vocab.close()

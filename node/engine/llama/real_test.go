@@ -13,7 +13,7 @@ const question = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|
 
 // TestRealModel needs a model that has learned something; see real.
 func TestRealModel(t *testing.T) {
-	m := real(t, Options{Context: 1024, Parallel: 2, Threads: 1})
+	m := real(t, Options{Context: 1024, Sequences: 2, Threads: 1})
 	prompt := tokenize(t, m, question)
 	t.Run("answer", func(t *testing.T) {
 		if text := string(answer(t, m, plain(), prompt, 40).text); !strings.Contains(text, "Paris") {
@@ -88,22 +88,17 @@ func BenchmarkSample(b *testing.B) {
 func kept(s engine.Sampler) *constraint { return s.(*sampler).grammar }
 
 // BenchmarkDecode measures tokens per second of streams that decode together
-// beside what other sequences keep in the cache, with one buffer for all or one
-// for each.
+// beside what other sequences keep in the cache.
 func BenchmarkDecode(b *testing.B) {
 	for _, c := range []struct {
 		name     string
-		streams  bool
 		running  int
 		resident int // sequences of 1000 tokens that only lie there
 	}{
-		{"unified/1/alone", false, 1, 0}, {"streams/1/alone", true, 1, 0},
-		{"unified/1/resident 8000", false, 1, 8}, {"streams/1/resident 8000", true, 1, 8},
-		{"unified/8/alone", false, 8, 0}, {"streams/8/alone", true, 8, 0},
-		{"unified/8/resident 8000", false, 8, 8}, {"streams/8/resident 8000", true, 8, 8},
+		{"1/alone", 1, 0}, {"1/resident 8000", 1, 8}, {"8/alone", 8, 0}, {"8/resident 8000", 8, 8},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			m := real(b, Options{Context: 1024, Cells: 16 * 1024, Parallel: 16, Streams: c.streams})
+			m := real(b, Options{Context: 1024, Sequences: 16})
 			prompt := tokenize(b, m, strings.Repeat("All work and no play makes Jack a dull boy. ", 100))[:1000]
 			for i := range c.resident {
 				s := &stream{t: b, m: m, seq: engine.SeqID(8 + i)}
@@ -129,7 +124,7 @@ func BenchmarkDecode(b *testing.B) {
 			for b.Loop() {
 				if pos == 900 {
 					for i := range c.running {
-						m.Remove(engine.SeqID(i), 100, -1)
+						m.Remove(engine.SeqID(i), 100)
 					}
 					pos = 100
 				}

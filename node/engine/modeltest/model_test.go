@@ -28,13 +28,14 @@ func open(t testing.TB, o llama.Options, cfg engine.Config) *engine.Engine {
 	if o.Context == 0 {
 		o.Context = 512
 	}
-	o.Threads, o.Parallel = 1, max(o.Parallel, 1)
-	o.Sequences = max(o.Sequences, o.Parallel)
+	o.Threads = 1
 	b, err := llama.Load(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Parallel = o.Parallel
+	if cfg.Parallel == 0 {
+		cfg.Parallel = max(o.Sequences, 1)
+	}
 	e := engine.New(b, cfg)
 	t.Cleanup(func() {
 		if err := e.Close(context.Background()); err != nil {
@@ -96,7 +97,7 @@ type answers struct {
 }
 
 func newAnswers(t *testing.T, o llama.Options) *answers {
-	o.Parallel, o.Sequences, o.Cells = 1, 1, 0
+	o.Sequences = 1
 	return &answers{open(t, o, engine.Config{}), map[string]string{}}
 }
 
@@ -136,37 +137,9 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestSmallCache runs more sequences than fit.
-func TestSmallCache(t *testing.T) {
-	preempted := 0
-	o := llama.Options{Context: 256, Cells: 256, Parallel: 4, Sequences: 8}
-	e := open(t, o, engine.Config{Hooks: engine.Hooks{Preempted: func(string, int) { preempted++ }}})
-	cold := newAnswers(t, llama.Options{Context: 256})
-	var all []*engine.Sequence
-	texts := []string{"A" + story(1), "B" + story(2), "C" + story(1), "D" + story(3), "E" + story(2)}
-	for _, text := range texts {
-		all = append(all, submit(t, e, request(t, e, text, 150)))
-	}
-	for i, s := range all {
-		text, want := read(t, s), cold.to(t, texts[i], 150)
-		if r := s.Result(); r.Reason != engine.FinishLength {
-			t.Errorf("request %d: %+v", i, r)
-		}
-		// Batch mates and the order of rows in the cache change the last bits, and so
-		// close choices; that no row is wrong is shown on the fake, to the bit.
-		const certain = 20
-		if n := min(certain, len(want)); text[:min(n, len(text))] != want[:n] {
-			t.Errorf("request %d: got %q, cold %q", i, text, want)
-		}
-	}
-	if err := e.Close(t.Context()); err != nil || preempted == 0 {
-		t.Errorf("%v, %d preempted", err, preempted)
-	}
-}
-
 // TestChoices asks the same several times at once.
 func TestChoices(t *testing.T) {
-	o := llama.Options{Parallel: 4, Sequences: 8}
+	o := llama.Options{Sequences: 8}
 	cold, e := newAnswers(t, o), open(t, o, engine.Config{})
 	text := story(10)
 	var all []*engine.Sequence
@@ -185,7 +158,7 @@ func TestChoices(t *testing.T) {
 
 // TestCancel cancels at many moments and looks that nothing stays behind.
 func TestCancel(t *testing.T) {
-	o := llama.Options{Parallel: 2, Sequences: 4, Batch: 32}
+	o := llama.Options{Sequences: 4, Batch: 32}
 	cold, e := newAnswers(t, o), open(t, o, engine.Config{})
 	text := story(8)
 	for i := range 12 {
@@ -208,7 +181,7 @@ func TestCancel(t *testing.T) {
 
 // TestContextEnd fills the context to the last token.
 func TestContextEnd(t *testing.T) {
-	e := open(t, llama.Options{Context: 128, Parallel: 2}, engine.Config{})
+	e := open(t, llama.Options{Context: 128, Sequences: 2}, engine.Config{})
 	r := request(t, e, story(10), 0)
 	r.Tokens = r.Tokens[:e.Info().Context-20]
 	s := submit(t, e, r)
@@ -224,7 +197,7 @@ func TestContextEnd(t *testing.T) {
 }
 
 func TestGrammar(t *testing.T) {
-	e := open(t, llama.Options{Parallel: 2}, engine.Config{})
+	e := open(t, llama.Options{Sequences: 2}, engine.Config{})
 	r := request(t, e, "Yes or no?", 20)
 	r.Sampling.IgnoreEOS = false
 	r.Sampling.Grammar = `root ::= "yes" | "no"`
