@@ -10,9 +10,12 @@ type Blocks interface {
 	// Restorable has more to say. It is called once, by Submit.
 	Start(wake func())
 	// Restorable returns the rows of the first tokens of the prompt that are at hand,
-	// checked, and of how many tokens; pending means that more may come soon. The
-	// rows stay valid until the next call of a method.
-	Restorable() (rows []Rows, tokens int, pending bool)
+	// checked, and of how many tokens. soon is how many it may be when wake is called
+	// next; 0: nothing more comes. The rows stay valid until the next call of a method.
+	Restorable() (rows []Rows, tokens, soon int)
+	// Restored says that the rows of the first tokens were restored, and that so many
+	// tokens need not be computed.
+	Restored(tokens int)
 	// Size is the number of tokens of one block.
 	Size() int
 	// Room returns memory for the rows of the block tokens[from:to], which the engine
@@ -57,20 +60,25 @@ func (e *Engine) keepBlocks(s *Sequence, all bool) {
 const restoreMin = 16
 
 // restorable returns the rows with which s should begin instead of the n tokens
-// that are resident; none if those are as good.
+// that are resident; none if those are as good. pending: rows that are worth it are
+// on their way.
 func (s *Sequence) restorable(e *Engine, n int) (rows []Rows, tokens int, pending bool) {
 	if s.blocks == nil || s.noReuse || s.retried {
 		return nil, 0, false
 	}
-	rows, tokens, pending = s.blocks.Restorable()
+	rows, tokens, soon := s.blocks.Restorable()
+	size := e.info.KV.Bytes()
+	if most := len(s.tokens) - 1; e.pace.worthRestoring(min(soon, most), min(soon, most)-n, size) {
+		return nil, 0, true
+	}
 	for tokens > len(s.tokens)-1 { // logits of the last token are wanted
 		last := rows[len(rows)-1]
 		rows, tokens = rows[:len(rows)-1], tokens-last.Tokens
 	}
-	if !e.pace.worthRestoring(tokens, tokens-n, e.info.KV.Bytes()) {
-		return nil, 0, pending
+	if !e.pace.worthRestoring(tokens, tokens-n, size) {
+		return nil, 0, false
 	}
-	return rows, tokens, pending
+	return rows, tokens, false
 }
 
 // restore begins s with rows that were kept. False: it could not, and s has no
@@ -86,6 +94,7 @@ func (e *Engine) restore(s *Sequence, rows []Rows, tokens int) bool {
 	took := e.config.Now().Sub(begin)
 	e.pace.restored(tokens*e.info.KV.Bytes(), took)
 	s.entry, s.kept = en, max(s.kept, tokens)
+	s.blocks.Restored(tokens)
 	restored := min(tokens, s.prompt)
 	e.stats.Restored += int64(restored)
 	s.result.RestoredTokens = restored

@@ -63,12 +63,18 @@ func (b *shelved) Start(wake func()) {
 	})
 }
 
-func (b *shelved) Restorable() (rows []engine.Rows, tokens int, pending bool) {
-	if !b.ready.Load() {
-		return nil, 0, true
-	}
+func (b *shelved) Restorable() ([]engine.Rows, int, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	rows, tokens := b.held()
+	if !b.ready.Load() {
+		return nil, 0, tokens
+	}
+	return rows, tokens, 0
+}
+
+// held are the rows of the leading blocks that are kept.
+func (b *shelved) held() (rows []engine.Rows, tokens int) {
 	for end := b.size; end <= len(b.tokens); end += b.size {
 		data, ok := b.rows[key(b.salt, b.tokens[:end])]
 		if !ok {
@@ -76,8 +82,10 @@ func (b *shelved) Restorable() (rows []engine.Rows, tokens int, pending bool) {
 		}
 		rows, tokens = append(rows, engine.Rows{Tokens: b.size, Data: data}), end
 	}
-	return rows, tokens, false
+	return rows, tokens
 }
+
+func (b *shelved) Restored(int) {}
 
 func (b *shelved) Size() int { return b.size }
 
@@ -170,8 +178,11 @@ func TestFetching(t *testing.T) {
 	r := engine.Request{Tokens: words(t, prompt(100)), MaxTokens: 10}
 	first, _ := start(t, o, engine.Config{Parallel: 1})
 	withBlocks := r
-	withBlocks.Blocks = kept.open(r.Tokens, "")
-	ask(t, first, withBlocks)
+	for _, salt := range []string{"", "x"} {
+		withBlocks.Salt, withBlocks.Blocks = salt, kept.open(r.Tokens, salt)
+		ask(t, first, withBlocks)
+	}
+	withBlocks.Salt = ""
 
 	kept.late = make(chan struct{})
 	e, _ := stepped(t, o, engine.Config{Parallel: 2})
@@ -190,10 +201,19 @@ func TestFetching(t *testing.T) {
 		t.Errorf("%q, alone %q; %+v", text, want, waiting.Result())
 	}
 
-	kept.late = make(chan struct{}) // one that is cancelled while it waits
-	withBlocks.Blocks = kept.open(r.Tokens, "x")
+	kept.late = make(chan struct{}) // what is resident is not waited for
+	withBlocks.Blocks = kept.open(r.Tokens, "")
+	resident := submit(t, e, withBlocks)
+	turns(t, e, -1)
+	if read(t, resident); resident.Result().RestoredTokens != 0 || resident.Result().CachedTokens != 99 {
+		t.Errorf("%+v", resident.Result())
+	}
+	withBlocks.Salt, withBlocks.Blocks = "x", kept.open(r.Tokens, "x") // one that is cancelled while it waits
 	gone := submit(t, e, withBlocks)
 	turns(t, e, 2)
+	if gone.Result().Generated != 0 || gone.Position() != 0 {
+		t.Errorf("it does not wait for what is kept: %+v", gone.Result())
+	}
 	gone.Cancel()
 	turns(t, e, -1)
 	gone.Wait()

@@ -3,6 +3,7 @@ package llama
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -66,39 +67,57 @@ func telling() engine.Sampling {
 // TestRestored: a sequence put together from exported rows goes on exactly as the
 // one that was computed, whatever the others do meanwhile.
 func TestRestored(t *testing.T) {
+	var lengths []int
+	for n := range 18 { // every length up to two blocks and around their borders
+		lengths = append(lengths, n+1)
+	}
+	lengths = append(lengths, 63, 64, 65, 127, 128, 129)
 	for name, make := range movable() {
 		for _, kv := range []string{"f16", "q8_0", "q4_0"} {
 			w, o := make(kv)
 			if kv != "f16" && name == "llama" {
 				continue // its heads are smaller than a quantised group
 			}
-			t.Run(name+"/"+kv, func(t *testing.T) {
-				m := loadWriter(t, w, o)
-				prompt := tokenize(t, m, strings.Repeat("the end and the beginning of all ", 12))
-				for _, n := range []int{1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129} {
-					rest := prompt[n : n+3]
-					cold := newStream(t, m, 0, telling(), prompt[:n+3], nil)
-					cold.prefill(prompt[:n])
-					blocks := inBlocks(t, m, 0, n, 8)
-					cold.prefill(rest)
-					want := cold.tell(10)
+			t.Run(name+"/"+kv, func(t *testing.T) { restored(t, loadWriter(t, w, o), lengths, 8) })
+		}
+	}
+}
 
-					other := newStream(t, m, 1, telling(), prompt[5:], nil)
-					other.prefill(prompt[5:])
-					if err := m.Import(3, blocks); err != nil {
-						t.Fatal(err)
-					}
-					warm := newStream(t, m, 3, telling(), prompt[:n+3], nil)
-					warm.pos = n
-					warm.prefill(rest)
-					if got := warm.tell(10); !slices.Equal(got, want) {
-						t.Errorf("%d tokens: restored\n%v, computed\n%v", n, got, want)
-					}
-					for seq := range engine.SeqID(4) {
-						m.Remove(seq, 0)
-					}
-				}
-			})
+// TestRestoredReal is the same for the model that TANDEM_TEST_MODEL names.
+func TestRestoredReal(t *testing.T) {
+	if os.Getenv("TANDEM_TEST_MODEL") == "" {
+		t.Skip("TANDEM_TEST_MODEL is not set")
+	}
+	for _, kv := range []string{"f16", "q8_0"} {
+		t.Run(kv, func(t *testing.T) {
+			restored(t, real(t, Options{Context: 512, Sequences: 4, KVType: kv, Threads: 1}), []int{1, 2, 33, 62, 63, 64, 65, 66, 100, 126, 127, 128, 129, 130}, 64)
+		})
+	}
+}
+
+func restored(t *testing.T, m *model, lengths []int, size int) {
+	prompt := tokenize(t, m, strings.Repeat("the end and the beginning of all ", 30))
+	for _, n := range lengths {
+		rest := prompt[n : n+3]
+		cold := newStream(t, m, 0, telling(), prompt[:n+3], nil)
+		cold.prefill(prompt[:n])
+		blocks := inBlocks(t, m, 0, n, size)
+		cold.prefill(rest)
+		want := cold.tell(10)
+
+		other := newStream(t, m, 1, telling(), prompt[5:100], nil)
+		other.prefill(prompt[5:100])
+		if err := m.Import(3, blocks); err != nil {
+			t.Fatal(err)
+		}
+		warm := newStream(t, m, 3, telling(), prompt[:n+3], nil)
+		warm.pos = n
+		warm.prefill(rest)
+		if got := warm.tell(10); !slices.Equal(got, want) {
+			t.Errorf("%d tokens: restored\n%v, computed\n%v", n, got, want)
+		}
+		for seq := range engine.SeqID(4) {
+			m.Remove(seq, 0)
 		}
 	}
 }

@@ -22,8 +22,8 @@ const (
 	paceWindow   = 40 * time.Millisecond // of computation
 	disturbed    = 0.80                  // share of the time that the thread ran
 	undisturbed  = 0.95
-	patienceMin  = time.Second
-	patienceMax  = 32 * time.Second
+	patienceMin  = 250 * time.Millisecond
+	patienceMax  = 16 * time.Second
 	forgivenCalm = 8 * patienceMin // with all threads, until failures are forgotten
 )
 

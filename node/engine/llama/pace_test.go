@@ -51,7 +51,7 @@ func TestPacePatience(t *testing.T) {
 			tries++
 		}
 	}
-	if tries < 10 || tries > 30 {
+	if tries < 10 || tries > 50 {
 		t.Errorf("%d tries in ten minutes", tries)
 	}
 	p.run(time.Minute, 1)
