@@ -105,6 +105,7 @@ export async function startFakeNode() {
     models: ['tandem-135m:latest', 'other-1b', 'embed-small'],
     loaded: new Set(['tandem-135m:latest']),
     generated: 0,
+    kv: kvPrefixes(),
   };
 
   const server = createServer((request, response) => {
@@ -142,6 +143,23 @@ export async function startFakeNode() {
       }
       case 'GET /admin/status':
         return json(response, status());
+      case 'GET /admin/kv':
+        return json(response, kv());
+      case 'GET /admin/kv/prefixes':
+        return json(response, { prefixes: state.kv, total: state.kv.length + 3 });
+      case 'POST /admin/kv/pin':
+      case 'POST /admin/kv/unpin': {
+        const prefix = state.kv.find(({ id }) => id === body.id);
+        if (!prefix) return json(response, { error: { message: 'no such block is held', type: 'invalid_request_error', param: 'id', code: 'block_not_found' } }, 404);
+        prefix.pinned = pathname.endsWith('/pin');
+        return json(response, { id: body.id, pinned: prefix.pinned });
+      }
+      case 'POST /admin/kv/evict': {
+        const prefix = state.kv.find(({ first }) => first === body.id);
+        if (prefix?.pinned) return json(response, { ram_blocks: 0, disk_blocks: 0, kept: prefix.blocks });
+        state.kv = state.kv.filter((other) => other !== prefix);
+        return json(response, { ram_blocks: prefix.ram_blocks, disk_blocks: prefix.disk_blocks, kept: 0 });
+      }
       case 'GET /admin/events':
         return events(response);
       case 'POST /v1/chat/completions':
@@ -211,6 +229,23 @@ export async function startFakeNode() {
     };
   }
 
+  function kv() {
+    const sum = (field) => state.kv.reduce((total, prefix) => total + prefix[field], 0);
+    return {
+      enabled: true,
+      ram: { blocks: sum('ram_blocks'), bytes: sum('ram_bytes'), budget: 1 << 30 },
+      disk: { blocks: sum('disk_blocks'), bytes: sum('disk_bytes'), budget: 10 * (1 << 30) },
+      queue: { blocks: 2, bytes: 2.8e6 },
+      pins: state.kv.filter(({ pinned }) => pinned).length,
+      tokens_spared: 48_120,
+      seconds_spared: 318.4,
+      models: [
+        { name: 'tandem-135m', loaded: true, kept: true, block_tokens: 64, block_bytes: 1_474_560, tokens_spared: 48_120, seconds_per_token: 0.0066, seconds_spared: 318.4 },
+        { name: 'mamba-130m', loaded: true, kept: false, reason: 'its state after a prefix cannot be taken apart by tokens (recurrent layers)', tokens_spared: 0, seconds_per_token: 0, seconds_spared: 0 },
+      ],
+    };
+  }
+
   function events(response) {
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
     const send = (kind, data) => response.write(`event: ${kind}\ndata: ${JSON.stringify({ time: new Date().toISOString(), kind, data })}\n\n`);
@@ -277,6 +312,36 @@ export async function startFakeNode() {
       server.close();
     },
   };
+}
+
+/** What a node keeps: a system prompt, a conversation that goes on from it, and one that it knows no words of. */
+function kvPrefixes() {
+  const block = 1_474_560;
+  const prefix = (id, blocks, change) => ({
+    id: id.repeat(32),
+    first: id.repeat(31) + '0',
+    parent: '0'.repeat(32),
+    start: 0,
+    tokens: 64 * blocks,
+    blocks,
+    ram_blocks: blocks,
+    ram_bytes: blocks * block,
+    disk_blocks: blocks,
+    disk_bytes: blocks * block,
+    uses: 0,
+    last_use: '0001-01-01T00:00:00Z',
+    tokens_spared: 0,
+    pinned: false,
+    leased: false,
+    branches: 0,
+    model: 'tandem-135m',
+    ...change,
+  });
+  return [
+    prefix('a', 12, { words: 'You are a careful assistant of a small workshop', uses: 41, last_use: new Date(Date.now() - 75e3).toISOString(), tokens_spared: 31_488, pinned: true, branches: 2 }),
+    prefix('b', 30, { words: 'user How do I true a wheel', start: 768, uses: 9, last_use: new Date(Date.now() - 4000e3).toISOString(), tokens_spared: 16_632, ram_blocks: 18, ram_bytes: 18 * block, leased: true }),
+    prefix('c', 4, { ram_blocks: 0, ram_bytes: 0, model: undefined }),
+  ];
 }
 
 function json(response, value, code = 200) {

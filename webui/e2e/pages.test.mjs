@@ -104,7 +104,7 @@ for (const [look, options] of looks) {
       assert.equal(await page.evaluate(() => document.activeElement?.getAttribute('aria-label')), 'Settings of this chat');
     });
 
-    for (const name of ['Models', 'Status', 'Connect']) {
+    for (const name of ['Models', 'KV', 'Status', 'Connect']) {
       it(name, async () => {
         if (phone) await page.getByRole('button', { name: 'Menu' }).click();
         if (phone && name === 'Models') {
@@ -170,6 +170,59 @@ describe('Status', () => {
     await until('a rate', async () => /^[\d.,]+$/.test(await figure('Writing').innerText()), 10_000);
     assert.equal(await figure('Running').innerText(), '0');
     if (!baseURL) await page.locator('.events li', { hasText: '612 in, 576 of them cached, 48 out' }).first().waitFor();
+    await page.clean();
+  });
+});
+
+describe('KV', () => {
+  afterEach(async () => env.closePages());
+
+  it('shows what is kept, pins it and evicts it', fakeOnly, async () => {
+    const page = await newPage(env, { hash: '#/kv' });
+    const card = (name) => page.locator('.card.kv-prefix', { hasText: name });
+    await card('You are a careful assistant').getByText('used 41 times').waitFor();
+    assert.match(await card('You are a careful assistant').innerText(), /768 tokens · 17.7 MB in memory · 17.7 MB on disk/);
+    assert.match(await card('How do I true a wheel').innerText(), /18 of 30 blocks/);
+    await page.getByText('Nothing is kept: its state after a prefix').waitFor();
+    await page.getByText('And 3 that were used longer ago').waitFor();
+    assert.ok(Number(await page.getByRole('progressbar', { name: 'Memory in use' }).getAttribute('value')) > 0);
+
+    // By keyboard alone: what is pinned stays, what is not goes.
+    const evict = card('You are a careful assistant').getByRole('button', { name: /^Evict/ });
+    await evict.focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').getByText('2 prefixes that go on from it').waitFor();
+    await page.keyboard.press('Escape');
+    await until('the dialog is gone', async () => (await page.getByRole('dialog').count()) === 0);
+    assert.equal(await page.evaluate(() => document.activeElement?.getAttribute('aria-label')?.slice(0, 9)), 'Evict You');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').getByRole('button', { name: 'Evict' }).click();
+    await page.getByRole('alert').filter({ hasText: '12 stay, because they are pinned' }).waitFor();
+
+    await card('You are a careful assistant').getByRole('button', { name: /^Unpin/ }).focus();
+    await page.keyboard.press('Space');
+    await card('You are a careful assistant').getByRole('button', { name: /^Pin/ }).waitFor();
+    await evict.click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Evict' }).click();
+    await until('it is gone', async () => (await card('You are a careful assistant').count()) === 0);
+
+    // It follows what happens elsewhere, and says when something went wrong.
+    await card('The first 256 tokens').waitFor();
+    const elsewhere = env.fake.state.kv.pop();
+    await until('the list is read again', async () => (await card('The first 256 tokens').count()) === 0);
+    env.fake.state.kv.push(elsewhere);
+    await card('The first 256 tokens').waitFor();
+    await page.route('**/admin/kv/pin', (route) => route.fulfill({ status: 404, contentType: 'application/json', body: '{"error":{"message":"no such block is held"}}' }));
+    await card('The first 256 tokens').getByRole('button', { name: /^Pin/ }).click();
+    await page.getByRole('alert').filter({ hasText: 'no such block is held' }).waitFor();
+    await page.clean();
+  });
+
+  it('says why nothing is kept', fakeOnly, async () => {
+    const page = await newPage(env);
+    await page.route('**/admin/kv', (route) => route.fulfill({ contentType: 'application/json', body: '{"enabled":false,"reason":"--kv-ram is 0","models":[]}' }));
+    await page.goto(`${env.url}/#/kv`);
+    await page.getByText('Nothing is kept on this node: --kv-ram is 0').waitFor();
     await page.clean();
   });
 });

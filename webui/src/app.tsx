@@ -7,6 +7,7 @@ import { reachable } from './lib/api';
 import { href, route } from './lib/router';
 import { setTheme, theme, type Theme } from './lib/settings';
 import { ConnectPage } from './pages/ConnectPage';
+import { KVPage } from './pages/KVPage';
 import { ModelsPage } from './pages/ModelsPage';
 import { StatusPage } from './pages/StatusPage';
 import { Announcer } from './ui/announce';
@@ -25,6 +26,7 @@ interface PageRoute {
 const pages: PageRoute[] = [
   { path: 'chat', label: 'Chat', icon: 'chat', page: ChatPage },
   { path: 'models', label: 'Models', icon: 'models', page: ModelsPage },
+  { path: 'kv', label: 'KV', icon: 'kv', page: KVPage },
   { path: 'status', label: 'Status', icon: 'status', page: StatusPage },
   { path: 'connect', label: 'Connect', icon: 'connect', page: ConnectPage },
 ];

@@ -3,6 +3,7 @@ import { noteFor } from '../src/chat/AnswerNote';
 import { groups } from '../src/chat/ChatList';
 import { errorFields } from '../src/lib/api';
 import { bytes, count, milliseconds, plural, rate, seconds } from '../src/lib/format';
+import { evictedInWords, modelInWords, nameOf, placesOf, usesOf, type KVPrefix } from '../src/lib/kv';
 import { canChat, merge } from '../src/lib/models';
 import { describe as inWords, rates, readEvent, type NodeStatus } from '../src/lib/status';
 import { snippets } from '../src/pages/snippets';
@@ -38,6 +39,42 @@ describe('models', () => {
     expect(canChat(model)).toBe(true);
     expect(canChat({ ...model, capabilities: ['completion', 'tools'] })).toBe(true);
     expect(canChat({ ...model, capabilities: ['embedding'] })).toBe(false);
+  });
+});
+
+describe('kept prefixes', () => {
+  const prefix: KVPrefix = {
+    id: 'ab', first: 'aa', start: 0, tokens: 256, blocks: 4, ram_blocks: 4, ram_bytes: 4e6, disk_blocks: 2, disk_bytes: 2e6,
+    uses: 0, last_use: '0001-01-01T00:00:00Z', tokens_spared: 0, pinned: false, leased: false, branches: 0,
+  };
+
+  it('have a name', () => {
+    expect(nameOf(prefix)).toBe('The first 256 tokens');
+    expect(nameOf({ ...prefix, start: 1024 })).toBe('256 tokens after 1,024');
+    expect(nameOf({ ...prefix, words: 'You are' })).toBe('You are…');
+    expect(nameOf({ ...prefix, words: 'You are', start: 64 })).toBe('… You are…');
+  });
+
+  it('say where they are and what they are good for', () => {
+    expect(placesOf(prefix)).toEqual(['4.0 MB in memory', '2.0 MB on disk (2 of 4 blocks)']);
+    expect(placesOf({ ...prefix, ram_blocks: 0, disk_blocks: 0 })).toEqual([]);
+    expect(usesOf(prefix, 0)).toEqual(['not used yet']);
+    expect(usesOf({ ...prefix, uses: 3, last_use: '2026-01-01T00:00:00Z', tokens_spared: 500, leased: true }, Date.UTC(2026, 0, 1, 0, 1, 30))).toEqual([
+      'used 3 times', 'last 1 min 30 s ago', 'spared 500 tokens', 'in use now',
+    ]);
+  });
+
+  it('belong to models', () => {
+    const model = { name: 'm', loaded: true, kept: true, block_tokens: 64, tokens_spared: 640, seconds_per_token: 0.0066, seconds_spared: 4.2 };
+    expect(modelInWords(model)).toBe('Kept in blocks of 64 tokens · spared 640 tokens · about 4.2 s · computing takes 7 ms a token');
+    expect(modelInWords({ ...model, kept: false, reason: 'recurrent layers' })).toBe('Nothing is kept: recurrent layers.');
+    expect(modelInWords({ ...model, loaded: false, block_tokens: undefined, seconds_per_token: 0, seconds_spared: 0 })).toBe('Not in memory now · spared 640 tokens');
+  });
+
+  it('are evicted, or not', () => {
+    expect(evictedInWords({ ram_blocks: 4, disk_blocks: 2, kept: 0 })).toBe('Evicted 4 blocks.');
+    expect(evictedInWords({ ram_blocks: 0, disk_blocks: 1, kept: 1 })).toMatch('1 stays, because it is pinned');
+    expect(evictedInWords({ ram_blocks: 0, disk_blocks: 0, kept: 2 })).toMatch('2 stay, because they are');
   });
 });
 

@@ -9,21 +9,32 @@ interface DialogProps {
   children: ComponentChildren;
 }
 
-/** Dialog is a modal form. Escape closes it, Enter in a field submits it; the browser keeps the focus inside. */
+/** Dialog is a modal form. Escape closes it, Enter in a field submits it; the browser keeps the focus inside, and afterwards it is where it was. */
 export function Dialog({ title, onClose, onSubmit, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
+  const close = useRef(onClose);
+  close.current = onClose;
   useEffect(() => {
     const dialog = element.current;
+    const before = document.activeElement;
+    const onClosed = () => close.current();
+    // Not "cancel": browsers leave that out when nobody touched the page in between.
+    dialog?.addEventListener('close', onClosed);
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.removeEventListener('close', onClosed);
+      dialog?.close();
+      // The dialog has left the document by now, so the browser gives nothing back.
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   const submit = (event: Event) => {
     event.preventDefault();
     onSubmit();
   };
   return (
-    <dialog ref={element} aria-labelledby={id} onCancel={onClose}>
+    <dialog ref={element} aria-labelledby={id}>
       <form onSubmit={submit}>
         <h2 id={id}>{title}</h2>
         {children}

@@ -25,6 +25,8 @@ const paths = {
   chat: 'M4 5h16v11H10l-4 4v-4H4z',
   models: 'M12 3l8 4.5v9L12 21l-8-4.5v-9zM4 7.5l8 4.5 8-4.5M12 12v9',
   status: 'M3 12h4l3-7 4 14 3-7h4',
+  kv: 'M4 5h16v4H4zM4 10.5h16v4H4zM4 16h16v4H4zM7 7h.01M7 12.5h.01M7 18h.01',
+  pin: 'M9 4h6l-1 6 3 3H7l3-3zM12 13v7',
   connect: 'M9 15l6-6M10.5 7.5l2-2a4.2 4.2 0 0 1 6 6l-2 2M13.5 16.5l-2 2a4.2 4.2 0 0 1-6-6l2-2',
 } as const;
 
