@@ -18,7 +18,7 @@ import (
 var mayImport = map[string][]string{
 	"tandem":                           {"tandem/cli"},
 	"tandem/cli":                       {"tandem/node", "tandem/node/api"},
-	"tandem/node":                      {"tandem/node/...", "tandem/webui"},
+	"tandem/node":                      {"tandem/kvstore", "tandem/kvstore/block", "tandem/node/...", "tandem/webui"},
 	"tandem/node/api":                  {"tandem/node/chat"},
 	"tandem/node/chat":                 {"tandem/node/chat/jinja", "tandem/node/grammar"},
 	"tandem/node/chat/jinja":           {},
@@ -49,6 +49,8 @@ var onlyIn = []struct {
 	{"C", []string{"tandem/node/engine/llama"}, "cgo lives in one package"},
 	{"github.com/ollama/ollama", []string{"tandem/node/engine/llama"}, "the engine is replaceable"},
 	{"github.com/dgraph-io", []string{"tandem/kvstore"}, "the disk tier is replaceable"},
+	{"github.com/zeebo", []string{"tandem/kvstore/block"}, "names and digests of blocks are made in one place"},
+	{"unsafe", []string{"tandem/kvstore", "tandem/node/engine/llama"}, "only where memory is not Go's"},
 	{"github.com/prometheus", []string{"tandem/node"}, "metrics are a listener of the node's events"},
 	{"github.com/spf13", []string{"tandem/cli"}, "only the command line parses flags"},
 	{"go.yaml.in/yaml", []string{"tandem/node"}, "settings are merged in one place"},

@@ -49,23 +49,28 @@ func newClient(c node.Config) *client {
 	return cl
 }
 
-// do sends one request and returns the open answer; the caller closes its body.
-// Answers other than 2xx become errors with the node's own message.
+// do sends one request with a JSON body, or none if it is nil, and returns the open
+// answer; the caller closes its body. Answers other than 2xx become errors with the
+// node's own message.
 func (c *client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
-	var r io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		r = bytes.NewReader(data)
+	if body == nil {
+		return c.send(ctx, method, path, "", nil)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
+	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	return c.send(ctx, method, path, "application/json", bytes.NewReader(data))
+}
+
+// send is do with any body.
+func (c *client) send(ctx context.Context, method, path, media string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if media != "" {
+		req.Header.Set("Content-Type", media)
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
@@ -108,6 +113,16 @@ func answerError(resp *http.Response) error {
 // get decodes a JSON answer into v.
 func (c *client) get(ctx context.Context, path string, v any) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(v)
+}
+
+// post sends a JSON body and decodes the JSON answer into v.
+func (c *client) post(ctx context.Context, path string, body, v any) error {
+	resp, err := c.do(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}

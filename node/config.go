@@ -44,6 +44,8 @@ type Config struct {
 	KVType       string   // f16, q8_0, q4_0
 	KVRAM        int64    // bytes for KV blocks in memory
 	KVDisk       int64    // bytes for KV blocks on disk
+	KVCheck      int      // every nth restored prompt is computed once more; 0: none
+	KVTouches    int      // uses of a block before it is written to disk
 	Role         string   // auto, hybrid, prefill, decode
 	GPULayers    int      // layers on the GPU; -1: all
 	Threads      int      // 0: one per physical core
@@ -99,8 +101,10 @@ func options() []option {
 		number("batch", "512", "tokens of one step of the model", 8, 8192, func(c *Config) *int { return &c.Batch }),
 		number("block", "64", "tokens of one KV block", 8, 1024, func(c *Config) *int { return &c.Block }),
 		choice("kv-type", "f16", "number format of the KV cache", []string{"f16", "q8_0", "q4_0"}, func(c *Config) *string { return &c.KVType }),
-		size("kv-ram", "1GiB", "memory for KV blocks", func(c *Config) *int64 { return &c.KVRAM }),
-		size("kv-disk", "10GiB", "disk space for KV blocks", func(c *Config) *int64 { return &c.KVDisk }),
+		size("kv-ram", "1GiB", "memory for KV blocks; 0 keeps none", func(c *Config) *int64 { return &c.KVRAM }),
+		size("kv-disk", "10GiB", "disk space for KV blocks; 0 keeps them in memory only", func(c *Config) *int64 { return &c.KVDisk }),
+		number("kv-touches", "1", "uses of a KV block before it is written to disk; 2 spares the disk", 1, 100, func(c *Config) *int { return &c.KVTouches }),
+		number("kv-check", "0", "every Nth prompt that was restored is computed once more when the model is idle, and compared; 0 is never", 0, 1_000_000, func(c *Config) *int { return &c.KVCheck }),
 		choice("role", "auto", "what this node does in a cluster", []string{"auto", "hybrid", "prefill", "decode"}, func(c *Config) *string { return &c.Role }),
 		list("api-key", "[NAME=]KEY", "key that clients must show; names keep tenants apart", "8 to 512 printable characters without blanks", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
 		number("gpu-layers", "-1", "layers on the GPU; -1 is all", -1, 1024, func(c *Config) *int { return &c.GPULayers }),

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"tandem/kvstore"
 	"tandem/node/api"
 )
 
@@ -69,6 +70,48 @@ type (
 
 		intervals api.Intervals // between its tokens; for the metrics only
 	}
+	// RequestParked comes when a request lost its slot to one that waits because its
+	// client does not read; it goes on when it is read.
+	RequestParked struct {
+		ID     string `json:"id"`
+		Model  string `json:"model"`
+		Tokens int    `json:"tokens"`
+	}
+	// EngineRetried comes when an engine error hit a request, which is computed once
+	// more.
+	EngineRetried struct {
+		ID    string `json:"id"`
+		Model string `json:"model"`
+		Error string `json:"error"`
+	}
+	// KVReady comes after a model was loaded and says how its KV is kept, or why it
+	// is not.
+	KVReady struct {
+		Model       string `json:"model"`
+		BlockTokens int    `json:"block_tokens"`
+		BlockBytes  int    `json:"block_bytes"`
+		Reason      string `json:"reason,omitempty"` // why nothing is kept
+	}
+	// KVFailed comes when an engine could not copy, export or import rows of a
+	// request; they are computed instead.
+	KVFailed struct {
+		ID    string `json:"id"`
+		Model string `json:"model"`
+		Error string `json:"error"`
+	}
+	// KVChecked comes when a restored prompt was computed once more, see --kv-check.
+	KVChecked struct {
+		Model             string  `json:"model"`
+		PromptTokens      int     `json:"prompt_tokens"`
+		RestoredTokens    int     `json:"restored_tokens"`
+		LargestDifference float64 `json:"largest_difference"` // of a log-probability
+		Equal             bool    `json:"equal"`              // the greedy texts
+	}
+	// KVTier comes when something happens to the tiers of kept blocks.
+	KVTier struct {
+		What   string        `json:"what"` // damaged, lost, disk_failed, disk_resumed, closed
+		Detail kvstore.Event `json:"detail"`
+	}
 	// PullFinished comes when a download ended; Error is "" if it is complete.
 	PullFinished struct {
 		Ref   string `json:"ref"`
@@ -88,6 +131,12 @@ func (ModelUnloaded) kind() string   { return "model_unloaded" }
 func (ModelFailed) kind() string     { return "model_failed" }
 func (RequestPlaced) kind() string   { return "request_placed" }
 func (RequestFinished) kind() string { return "request_finished" }
+func (RequestParked) kind() string   { return "request_parked" }
+func (EngineRetried) kind() string   { return "engine_retried" }
+func (KVReady) kind() string         { return "kv_ready" }
+func (KVFailed) kind() string        { return "kv_failed" }
+func (KVChecked) kind() string       { return "kv_checked" }
+func (KVTier) kind() string          { return "kv_tier" }
 func (PullFinished) kind() string    { return "pull_finished" }
 func (Ready) kind() string           { return "ready" }
 
@@ -97,8 +146,19 @@ func (ModelUnloaded) level() slog.Level   { return slog.LevelInfo }
 func (ModelFailed) level() slog.Level     { return slog.LevelError }
 func (RequestPlaced) level() slog.Level   { return slog.LevelDebug }
 func (RequestFinished) level() slog.Level { return slog.LevelInfo }
-func (PullFinished) level() slog.Level    { return slog.LevelInfo }
-func (Ready) level() slog.Level           { return slog.LevelInfo }
+func (RequestParked) level() slog.Level   { return slog.LevelWarn }
+func (EngineRetried) level() slog.Level   { return slog.LevelError }
+func (KVReady) level() slog.Level         { return slog.LevelInfo }
+func (KVFailed) level() slog.Level        { return slog.LevelWarn }
+func (e KVChecked) level() slog.Level {
+	if !e.Equal {
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+func (KVTier) level() slog.Level       { return slog.LevelInfo }
+func (PullFinished) level() slog.Level { return slog.LevelInfo }
+func (Ready) level() slog.Level        { return slog.LevelInfo }
 
 // subscriberBuffer is how many events a slow listener of /admin/events may lag
 // behind before it loses some. A page that shows the last minute needs far less.

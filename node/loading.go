@@ -157,11 +157,40 @@ func (n *Node) openEngine(ctx context.Context, spec engine.Spec) (*engine.Engine
 		backend.Close()
 		return nil, err
 	}
-	e := engine.New(backend, engine.Config{Parallel: n.cfg.Parallel, QueueLimit: queueLimit(n.cfg.Queue)})
+	e := engine.New(backend, engine.Config{Parallel: n.cfg.Parallel, QueueLimit: queueLimit(n.cfg.Queue), Hooks: n.engineHooks(spec.Name)})
+	m := &loadedModel{engine: e, format: format}
 	n.mu.Lock()
-	n.mu.loaded[spec.Name] = loadedModel{e, format}
+	n.mu.loaded[spec.Name] = m
 	n.mu.Unlock()
+	n.goFunc(func() { n.keepModel(spec, m) })
 	return e, nil
+}
+
+// keepModel lets the blocks of a model be kept. The digest of a large file that was
+// never seen takes a while; until then the model answers without.
+func (n *Node) keepModel(spec engine.Spec, m *loadedModel) {
+	digest, err := n.store.Digest(n.stopping, spec.Model)
+	if err != nil && n.stopping.Err() == nil {
+		n.log.Warn("the digest of a model file cannot be made", "model", spec.Name, "error", err)
+	}
+	model, file, err := n.store.Inspect(spec.Model)
+	if err != nil {
+		return
+	}
+	kept := n.keeper.keep(m.engine.Info(), model.Info, file.Metadata, digest, n.cfg.Block)
+	n.keeper.learn(spec.Name, kept, m.engine.Vocab())
+	m.kept.Store(kept)
+	n.events.emit(KVReady{Model: spec.Name, BlockTokens: kept.size, BlockBytes: kept.size * kept.shape.Bytes(), Reason: kept.reason})
+}
+
+// engineHooks turns what engines tell into events.
+func (n *Node) engineHooks(model string) engine.Hooks {
+	return engine.Hooks{
+		Finished: func(id string, r engine.Result, _ error) { n.keeper.finished(model, id, r) },
+		Parked:   func(id string, tokens int) { n.events.emit(RequestParked{ID: id, Model: model, Tokens: tokens}) },
+		Retried:  func(id string, err error) { n.events.emit(EngineRetried{ID: id, Model: model, Error: err.Error()}) },
+		KVFailed: func(id string, err error) { n.events.emit(KVFailed{ID: id, Model: model, Error: err.Error()}) },
+	}
 }
 
 // engineOptions are what the file of a spec is opened with. An engine for
@@ -238,16 +267,16 @@ func (n *Node) newAnswerFormat(spec engine.Spec, b engine.Backend) (*answerForma
 	return f, nil
 }
 
-// format is the answer format of a loaded engine.
-func (n *Node) format(e *engine.Engine) *answerFormat {
+// loaded is what the node keeps beside an engine that the caller has leased.
+func (n *Node) loaded(e *engine.Engine) *loadedModel {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, m := range n.mu.loaded {
 		if m.engine == e {
-			return m.format
+			return m
 		}
 	}
-	return nil
+	return &loadedModel{engine: e}
 }
 
 // isLoaded tells whether a model can answer at once.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 
+	"tandem/kvstore"
 	"tandem/node/api"
 )
 
@@ -27,6 +28,7 @@ type metrics struct {
 	modelLoads     *prometheus.CounterVec
 	loadSeconds    *prometheus.HistogramVec
 	pulls          *prometheus.CounterVec
+	kvChecks       *prometheus.CounterVec
 	enginesServed  *prometheus.CounterVec
 	engineSnapshot *engineCollector
 }
@@ -35,7 +37,7 @@ type metrics struct {
 // of a large one on a slow box), about 2.5 steps a decade.
 var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-func newMetrics(source func() []engineSample, streams, panics func() float64) *metrics {
+func newMetrics(source func() []engineSample, kv func() kvstore.Stats, streams, panics func() float64) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), engineSnapshot: newEngineCollector(source)}
 	tokens := prometheus.ExponentialBuckets(1, 4, 10)
 	m.requests = counter("tandem_requests_total", "Requests that ended, by outcome; the outcomes add up to all requests.", "endpoint", "model", "outcome")
@@ -47,13 +49,14 @@ func newMetrics(source func() []engineSample, streams, panics func() float64) *m
 	m.duration = histogram("tandem_request_duration_seconds", "From the arrival of a request to its end.", latencyBuckets, "endpoint")
 	m.modelLoads = counter("tandem_model_loads_total", "Attempts to load a model.", "result")
 	m.loadSeconds = histogram("tandem_model_load_seconds", "Time to load a model.", latencyBuckets)
+	m.kvChecks = counter("tandem_kv_checks_total", "Restored prompts that were computed once more and compared.", "result")
 	m.pulls = counter("tandem_model_pulls_total", "Downloads of models that ended.", "result")
 	m.enginesServed = counter("tandem_engine_requests_served_total", "Requests that this node's engines decoded.", "model")
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tandem_open_streams", Help: "Answers that are being streamed."}, streams),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tandem_panics_total", Help: "Requests that ended in a panic of the node."}, panics))
 	m.registry.MustRegister(m.requests, m.promptTokens, m.cachedTokens, m.answerTokens, m.ttft, m.itl, m.duration,
-		m.modelLoads, m.loadSeconds, m.pulls, m.enginesServed, m.engineSnapshot,
+		m.modelLoads, m.loadSeconds, m.pulls, m.kvChecks, m.enginesServed, m.engineSnapshot, newKVCollector(kv),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -76,6 +79,12 @@ func (m *metrics) listen(e event) {
 		m.loadSeconds.WithLabelValues().Observe(e.Seconds)
 	case ModelFailed:
 		m.modelLoads.WithLabelValues("failed").Inc()
+	case KVChecked:
+		result := "equal"
+		if !e.Equal {
+			result = "different"
+		}
+		m.kvChecks.WithLabelValues(result).Inc()
 	case PullFinished:
 		result := "complete"
 		if e.Error != "" {

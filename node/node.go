@@ -32,6 +32,9 @@ const (
 	drainTime = 30 * time.Second
 	// closeTime bounds what comes after: cancelled requests and models freed.
 	closeTime = 15 * time.Second
+	// saveTime is how long KV blocks that are only in memory may be written to disk;
+	// what is left is lost.
+	saveTime = 20 * time.Second
 )
 
 // Node is one member of a tandem cluster. New builds it, Run serves until its
@@ -42,6 +45,8 @@ type Node struct {
 	log     *slog.Logger
 	lock    *os.File // held on the data folder
 	store   *models.Store
+	keeper  *keeper // nil: no KV blocks are kept
+	kvAdmin *kvAdmin
 	pool    *engine.Pool
 	events  *eventHub
 	metrics *metrics
@@ -63,7 +68,7 @@ type Node struct {
 
 	mu struct {
 		sync.Mutex
-		loaded       map[string]loadedModel  // by name of the spec, while the pool holds it
+		loaded       map[string]*loadedModel // by name of the spec, while the pool holds it
 		past         map[string]engineSample // counters of engines that are gone
 		defaultModel string
 		notReady     error // nil: the default model can answer
@@ -74,6 +79,7 @@ type Node struct {
 type loadedModel struct {
 	engine *engine.Engine
 	format *answerFormat
+	kept   atomic.Pointer[keptModel] // nil: the digest of its file is not known yet
 }
 
 // New opens the data folder and wires a node by hand, in the order in which the
@@ -82,7 +88,7 @@ func New(cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, log: cfg.logger(), listening: make(chan struct{}), closed: make(chan struct{}), defaultTried: make(chan struct{}), started: time.Now()}
 	n.stopping, n.stop = context.WithCancel(context.Background())
 	n.requests, n.cutOff = context.WithCancelCause(context.Background())
-	n.mu.loaded, n.mu.past = map[string]loadedModel{}, map[string]engineSample{}
+	n.mu.loaded, n.mu.past = map[string]*loadedModel{}, map[string]engineSample{}
 	n.mu.notReady = errors.New("the node is starting")
 	if n.cfg.LoadBackend == nil {
 		n.cfg.LoadBackend = llama.Load
@@ -113,12 +119,15 @@ func (n *Node) open() error {
 	if n.store, err = openStore(n.cfg, n.log); err != nil {
 		return err
 	}
-	n.metrics = newMetrics(n.engineSamples,
+	n.metrics = newMetrics(n.engineSamples, n.kvSample,
 		func() float64 { return float64(n.api.OpenStreams()) }, func() float64 { return float64(n.api.Panics()) })
 	n.events = newEventHub(logEvents(n.log), n.metrics.listen)
-	n.pool = engine.NewPool(n.poolConfig())
+	if n.keeper, err = n.openKeeper(); err != nil {
+		return err
+	}
+	n.pool, n.kvAdmin = engine.NewPool(n.poolConfig()), newKVAdmin(n)
 	n.api = api.New(api.Config{
-		Generator: n, Library: &library{node: n, store: n.store, context: n.cfg.Context}, Admin: n, Page: webui.Handler(),
+		Generator: n, Library: &library{node: n, store: n.store, context: n.cfg.Context}, Admin: n, KV: n.kvAdmin, Page: webui.Handler(),
 		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version,
 		Observe: n.observe, Logger: n.log,
 	})
@@ -135,14 +144,15 @@ func (n *Node) Run(ctx context.Context) error {
 	listener, err := net.Listen("tcp", n.cfg.Listen)
 	if err != nil {
 		n.stop()
-		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx))
+		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx), n.keeper.close())
 	}
 	n.addr = listener.Addr().String()
 	close(n.listening)
 
 	served := make(chan error, 1)
-	n.goFunc(func() { served <- n.server.Serve(listener) })
+	n.goFunc(func() { served <- n.server.Serve(api.Listener(listener)) })
 	n.goFunc(func() { n.prepareDefault(n.stopping) })
+	n.goFunc(n.kvAdmin.checkKV)
 
 	select {
 	case <-ctx.Done():
@@ -172,7 +182,7 @@ func (n *Node) close() error {
 	defer cancel()
 	err = errors.Join(err, n.pool.Close(end))
 	n.tasks.Wait()
-	return err
+	return errors.Join(err, n.keeper.close())
 }
 
 // goFunc runs fn on a goroutine that close waits for.

@@ -64,11 +64,16 @@ func ask(t *testing.T, n *nodetest.Node, body string, status int) (answer, http.
 	if got != status {
 		t.Fatalf("status %d, want %d: %s", got, status, data)
 	}
+	return decode(t, data), head
+}
+
+func decode(t *testing.T, data string) answer {
+	t.Helper()
 	var a answer
 	if err := json.Unmarshal([]byte(data), &a); err != nil {
 		t.Fatalf("%v: %s", err, data)
 	}
-	return a, head
+	return a
 }
 
 func TestChatTellsWhatAndWhy(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sync/errgroup"
 
 	"tandem/node/api"
@@ -19,7 +20,8 @@ import (
 
 // Generate runs one request, top to bottom:
 //
-//	find and load the model → render and tokenise → constrain → place → admit →
+//	find and load the model → render and tokenise → constrain → find kept blocks →
+//	place → admit → (fetch and restore, prefill, keep blocks, all in the engine) →
 //	decode → assemble text → split reasoning and tool calls → emit
 //
 // Until out.Accepted is called an error refuses the request; it is turned into an
@@ -48,13 +50,14 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 	}
 
 	n.store.Used(model.Name)
-	eng, format := lease.Engine(), n.format(lease.Engine())
-	plan, err := prepare(ctx, eng, format, r)
+	loaded := n.loaded(lease.Engine())
+	plan, err := prepare(ctx, loaded.engine, loaded.format, r)
 	if err != nil {
 		return result, refusal(r.Model, err)
 	}
+	plan.blocks = n.findBlocks(loaded, r, plan.prompts)
 	place := n.place(plan)
-	choices, err := admit(ctx, eng, format, r, plan)
+	choices, err := admit(ctx, loaded.engine, loaded.format, r, plan)
 	if err != nil {
 		return result, refusal(r.Model, err)
 	}
@@ -74,6 +77,7 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 // to choose what follows.
 type plan struct {
 	prompts   [][]engine.Token
+	blocks    []*sequenceBlocks // one per choice, closed by the engine; nil: nothing is kept
 	sampling  engine.Sampling
 	thinkOpen bool // the prompt ends inside thoughts
 	warnings  []string
@@ -126,9 +130,33 @@ func prepare(ctx context.Context, eng *engine.Engine, format *answerFormat, r *a
 // placement says which node decodes and who computes the prompt.
 type placement struct{ Decode, Prefill, Reason string }
 
+// findBlocks looks for the kept blocks of each choice of a request.
+func (n *Node) findBlocks(m *loadedModel, r *api.Request, prompts [][]engine.Token) []*sequenceBlocks {
+	kept := m.kept.Load()
+	if kept == nil || kept.reason != "" {
+		return nil
+	}
+	var blocks []*sequenceBlocks
+	for _, prompt := range prompts {
+		for range r.N {
+			blocks = append(blocks, kept.open(r.Tenant, prompt, n.goFunc))
+		}
+	}
+	return blocks
+}
+
 // place chooses the node. This node is the only one.
-func (n *Node) place(*plan) placement {
-	return placement{Decode: n.cfg.Name, Prefill: "local", Reason: "this is the only node"}
+func (n *Node) place(p *plan) placement {
+	reason := "this is the only node"
+	if len(p.blocks) > 0 {
+		if tokens, toLoad := p.blocks[0].found(); tokens > 0 {
+			reason += fmt.Sprintf("; of %d prompt tokens the KV of %d is kept", len(p.prompts[0]), tokens)
+			if toLoad > 0 {
+				reason += fmt.Sprintf(", %s of it on disk", humanize.IBytes(uint64(toLoad)))
+			}
+		}
+	}
+	return placement{Decode: n.cfg.Name, Prefill: "local", Reason: reason}
 }
 
 // admit hands every choice to the engine. When it fails, nothing stays behind.
@@ -146,12 +174,20 @@ func admit(ctx context.Context, eng *engine.Engine, format *answerFormat, r *api
 		for k := range r.N {
 			s := p.sampling
 			s.Seed += uint64(k) * seedStride
-			seq, err := eng.Submit(ctx, engine.Request{Label: r.ID, Tokens: prompt, MaxTokens: limit, Sampling: s, Salt: r.Tenant})
+			index := i*r.N + k
+			request := engine.Request{Label: r.ID, Tokens: prompt, MaxTokens: limit, Sampling: s, Salt: r.Tenant}
+			if len(p.blocks) > 0 {
+				request.Blocks = p.blocks[index]
+			}
+			seq, err := eng.Submit(ctx, request)
 			if err != nil {
 				stop(choices)
+				for _, b := range p.blocks[min(index+1, len(p.blocks)):] {
+					b.Close()
+				}
 				return nil, err
 			}
-			c := &choiceRun{index: i*r.N + k, first: k == 0, seq: seq, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
+			c := &choiceRun{index: index, first: k == 0, seq: seq, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
 			if r.Messages != nil {
 				c.markers = format.markers
 				c.parser = format.template(r).NewParser(parserOptions(r, p))

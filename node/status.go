@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"tandem/kvstore"
 	"tandem/node/engine"
 )
 
@@ -47,9 +48,13 @@ type Status struct {
 		Queued  int `json:"queued"`
 	} `json:"requests"`
 	KV struct {
-		BlocksHeld int   `json:"blocks_held"` // in use by requests; kept prefixes are not counted
-		RAMBytes   int64 `json:"ram_bytes"`
-		DiskBytes  int64 `json:"disk_bytes"`
+		BlocksHeld   int                `json:"blocks_held"` // in use by requests; kept prefixes are not counted
+		RAMBytes     int64              `json:"ram_bytes"`
+		DiskBytes    int64              `json:"disk_bytes"`
+		TokensSpared int64              `json:"tokens_spared"` // restored instead of computed, since the start
+		RAM          kvstore.TierStats  `json:"ram"`
+		Disk         kvstore.TierStats  `json:"disk"`
+		Queue        kvstore.QueueStats `json:"queue"`
 	} `json:"kv"`
 	Reservations int             `json:"reservations"`
 	Goroutines   int             `json:"goroutines"`
@@ -83,7 +88,10 @@ type ModelStatus struct {
 	Resident    int       `json:"resident_tokens"`
 	Computed    int64     `json:"prompt_tokens_computed"`
 	Reused      int64     `json:"prompt_tokens_reused"`
+	Restored    int64     `json:"prompt_tokens_restored"` // of those reused, from kept blocks
 	Generated   int64     `json:"tokens_generated"`
+	KVKept      bool      `json:"kv_kept"`             // blocks of this model are kept
+	KVReason    string    `json:"kv_reason,omitempty"` // why they are not
 }
 
 // Status implements api.Admin.
@@ -104,7 +112,8 @@ func (n *Node) status() Status {
 	names := []string{}
 	for _, m := range n.pool.Loaded() {
 		st := m.Stats
-		s.Models = append(s.Models, ModelStatus{Name: m.Spec.Name, MemoryBytes: m.Memory.Total(), Expires: m.Expires,
+		kept, why := n.keeps(m.Spec.Name)
+		s.Models = append(s.Models, ModelStatus{KVKept: kept, KVReason: why, Restored: st.Restored, Name: m.Spec.Name, MemoryBytes: m.Memory.Total(), Expires: m.Expires,
 			Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued, KVTokens: st.KVTokens, KVCells: st.KVCells,
 			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated})
 		names = append(names, m.Spec.Name)
@@ -113,6 +122,9 @@ func (n *Node) status() Status {
 		s.KV.BlocksHeld += (st.KVTokens + n.cfg.Block - 1) / n.cfg.Block
 	}
 	s.Requests.Queued += n.pool.Waiting()
+	kv := n.kvSample()
+	s.KV.RAMBytes, s.KV.DiskBytes, s.KV.TokensSpared = kv.RAM.Bytes, kv.Disk.Bytes, kv.TokensSpared
+	s.KV.RAM, s.KV.Disk, s.KV.Queue = kv.RAM, kv.Disk, kv.Queue
 	// One node is a cluster of itself: it leads, and its own vote is the quorum.
 	s.Cluster.ID, s.Cluster.Leader, s.Cluster.Voters, s.Cluster.Quorum = n.id, n.id, []string{n.id}, true
 	s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: "alive", Role: s.Node.Role, Version: Version, Models: names}}

@@ -33,6 +33,9 @@ func newKeyring(keys []Key) keyring {
 	return ring
 }
 
+// Tenant is the tenant of the requests that carry the key: Request.Tenant.
+func (k Key) Tenant() string { return tenantName(k) }
+
 // tenantName is the salt of what is cached for a key. Name and secret are tagged,
 // so that a name cannot stand for another key's secret.
 func tenantName(k Key) string {

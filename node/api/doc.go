@@ -1,7 +1,7 @@
 // Package api is the HTTP side of a node: it reads requests in the shapes of
 // OpenAI and Ollama, checks everything that can be checked without a model, and
 // writes answers and streams. What it needs of the node are the interfaces
-// [Generator], [Library] and [Admin]; it knows nothing of models, engines or
+// [Generator], [Library], [Admin] and [KV]; it knows nothing of models, engines or
 // peers, and which model exists, what a prompt costs and where it runs is decided
 // behind them.
 //
@@ -18,7 +18,7 @@
 //     unknown one changes nothing and is named in X-Tandem-Warning.
 //   - Every length, count and depth from outside meets a limit of limits.go before
 //     anything is allocated for it.
-//   - Errors of Generator, Library and Admin that are an [*Error] reach the client
+//   - Errors of Generator, Library, Admin and KV that are an [*Error] reach the client
 //     as they are; of any other the client sees a status and a request id only.
 //   - What can be refused is refused with an HTTP status before a stream opens. An
 //     error after that is the stream's last event: data: {"error":{...}} without

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -181,6 +182,75 @@ func (f *fakeAdmin) Metrics(w io.Writer) error {
 	return err
 }
 
+// fakeKV remembers what was asked of it.
+type fakeKV struct {
+	mu      sync.Mutex
+	asked   []string
+	pin     func(id string, pinned bool) error
+	verify  func(ctx context.Context) (any, error)
+	export  func(ctx context.Context, w io.Writer) error
+	imports func(ctx context.Context, r io.Reader) (any, error)
+}
+
+func (f *fakeKV) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, fmt.Sprintf(format, args...))
+}
+
+// calls are what was asked since the last call.
+func (f *fakeKV) calls() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := strings.Join(f.asked, "; ")
+	f.asked = nil
+	return calls
+}
+
+func (f *fakeKV) State(context.Context) any { return map[string]any{"enabled": true} }
+func (f *fakeKV) Prefixes(_ context.Context, limit int) (any, error) {
+	f.note("list %d", limit)
+	return map[string]any{"prefixes": []any{}, "total": 0}, nil
+}
+func (f *fakeKV) Pin(_ context.Context, id string, pinned bool) error {
+	f.note("pin %s %v", id, pinned)
+	if f.pin != nil {
+		return f.pin(id, pinned)
+	}
+	return nil
+}
+func (f *fakeKV) Evict(_ context.Context, id string) (any, error) {
+	f.note("evict %q", id)
+	return map[string]int{"ram_blocks": 3}, nil
+}
+func (f *fakeKV) Verify(ctx context.Context) (any, error) {
+	f.note("verify")
+	if f.verify != nil {
+		return f.verify(ctx)
+	}
+	return map[string]int{"ram_blocks": 3}, nil
+}
+func (f *fakeKV) Export(ctx context.Context, w io.Writer, id string) (any, error) {
+	f.note("export %q", id)
+	if f.export != nil {
+		return map[string]int{"blocks": 1}, f.export(ctx, w)
+	}
+	_, err := io.WriteString(w, "the file")
+	return map[string]int{"blocks": 1}, err
+}
+func (f *fakeKV) Import(ctx context.Context, r io.Reader) (any, error) {
+	if f.imports != nil {
+		return f.imports(ctx, r)
+	}
+	data, err := io.ReadAll(r)
+	f.note("import %d bytes", len(data))
+	return map[string]int{"blocks": 1}, err
+}
+func (f *fakeKV) Compare(_ context.Context, c CompareKV) (any, error) {
+	f.note("compare %+v", c)
+	return map[string]bool{"equal_text": true}, nil
+}
+
 // records collects what Observe is told.
 type records chan RequestRecord
 
@@ -203,14 +273,15 @@ type testNode struct {
 	generator *fakeGenerator
 	library   *fakeLibrary
 	admin     *fakeAdmin
+	kv        *fakeKV
 	records   records
 }
 
 // start serves with cfg, whose missing parts are fakes.
 func start(t *testing.T, cfg Config) *testNode {
 	t.Helper()
-	n := &testNode{t: t, generator: &fakeGenerator{}, library: &fakeLibrary{}, admin: &fakeAdmin{}, records: make(records, 1000)}
-	cfg.Generator, cfg.Library, cfg.Admin = n.generator, n.library, n.admin
+	n := &testNode{t: t, generator: &fakeGenerator{}, library: &fakeLibrary{}, admin: &fakeAdmin{}, kv: &fakeKV{}, records: make(records, 1000)}
+	cfg.Generator, cfg.Library, cfg.Admin, cfg.KV = n.generator, n.library, n.admin, n.kv
 	cfg.Observe = func(r RequestRecord) { n.records <- r }
 	cfg.Loopback = true
 	n.Server = New(cfg)
@@ -220,7 +291,7 @@ func start(t *testing.T, cfg Config) *testNode {
 	}
 	server := n.HTTPServer()
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(Listener(listener)) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {

@@ -71,6 +71,18 @@ const (
 	// the disk's free space.
 	MaxBlob = 1 << 40
 
+	// MaxKVPrefixes is the longest list of kept prefixes, and defaultKVPrefixes the
+	// one that nobody gave a length.
+	MaxKVPrefixes     = 10_000
+	defaultKVPrefixes = 100
+	// MaxKVImport is the largest file of KV blocks; each block in it has limits of its
+	// own, and what they may take altogether is the budget of the tiers.
+	MaxKVImport = 1 << 40
+	// MaxKVCompared is how many tokens may follow the prompt of a comparison.
+	MaxKVCompared = 1024
+	// blockIDBytes is the length of the id of a KV block.
+	blockIDBytes = 16
+
 	// MaxWarning is the longest X-Tandem-Warning and the like.
 	MaxWarning = 1024
 	// maxWarnings is how many unknown fields are named.
@@ -97,13 +109,16 @@ const (
 	// DefaultKeepAlive is the longest silence of an event stream; proxies and
 	// clients give up after 30 to 60 s.
 	DefaultKeepAlive = 10 * time.Second
+	// MaxConnections is how many may be open; further ones wait to be accepted. Each
+	// costs some ten kilobytes and a descriptor.
+	MaxConnections = 2048
 	// SendBuffer is the kernel's send buffer of a connection. Left to itself it
 	// grows to megabytes, and a client that stopped reading would be noticed only
 	// after as many tokens.
-	SendBuffer = 256 << 10
+	SendBuffer = 16 << 10
 	// maxPending is how many bytes of a stream may wait for the writer before the
 	// producer has to.
-	maxPending = 64 << 10
+	maxPending = 16 << 10
 	// maxKeepAlive is the longest keep_alive that is not "for ever".
 	maxKeepAlive = 10 * 365 * 24 * time.Hour
 )

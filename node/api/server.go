@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"crypto/rand"
 	"log/slog"
 	"net"
@@ -11,14 +10,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
-// Config is what a Server is made of. Generator, Library and Admin are required;
-// of the other fields zero is the default.
+// Config is what a Server is made of. Generator, Library, Admin and KV are
+// required; of the other fields zero is the default.
 type Config struct {
 	Generator Generator
 	Library   Library
 	Admin     Admin
+	KV        KV
 	// Page answers browsers at / and below /ui/, for everybody: it must hold no
 	// data. nil: there is no page.
 	Page http.Handler
@@ -98,13 +100,24 @@ func (s *Server) HTTPServer() *http.Server {
 		MaxHeaderBytes:               MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * without a key
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if tcp, ok := c.(*net.TCPConn); ok {
-				_ = tcp.SetWriteBuffer(SendBuffer) // a larger one is no fault, only late
-			}
-			return ctx
-		},
 	}
+}
+
+// Listener limits what the connections of l may take; HTTPServer serves it.
+func Listener(l net.Listener) net.Listener {
+	return netutil.LimitListener(smallBuffers{l}, MaxConnections)
+}
+
+// smallBuffers gives connections a small send buffer.
+type smallBuffers struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(SendBuffer) // a larger one is no fault, only late
+	}
+	return c, err
 }
 
 // methods are the handlers of a route.
@@ -147,6 +160,16 @@ func (s *Server) routes() *http.ServeMux {
 		"/metrics":      get(s.metrics),
 		"/admin/status": get(s.adminStatus),
 		"/admin/events": get(s.adminEvents),
+
+		"/admin/kv":          get(s.kvState),
+		"/admin/kv/prefixes": get(s.kvPrefixes),
+		"/admin/kv/pin":      post(s.kvPin(true)),
+		"/admin/kv/unpin":    post(s.kvPin(false)),
+		"/admin/kv/evict":    post(s.kvEvict),
+		"/admin/kv/verify":   post(s.kvVerify),
+		"/admin/kv/compare":  post(s.kvCompare),
+		"/admin/kv/export":   get(s.kvExport),
+		"/admin/kv/import":   post(s.kvImport),
 
 		"/{$}": get(s.root),
 		"/ui":  get(s.toPage),

@@ -411,7 +411,7 @@ func BenchmarkStreamOverHTTP(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := s.HTTPServer()
-	go func() { _ = server.Serve(listener) }()
+	go func() { _ = server.Serve(Listener(listener)) }()
 	defer server.Close()
 	b.ReportAllocs()
 	res, err := http.Post("http://"+listener.Addr().String()+"/v1/chat/completions", "application/json", strings.NewReader(chatBody(`"stream":true`)))

@@ -95,7 +95,7 @@ func Config(t testing.TB, dir string) node.Config {
 	}
 	c, _, err := node.LoadConfig(node.Sources{Flags: map[string][]string{
 		"data-dir": {filepath.Join(dir, "data")}, "listen": {"127.0.0.1:0"}, "gossip": {"127.0.0.1:0"}, "peer": {"127.0.0.1:0"},
-		"model": {model}, "ctx": {"1024"}, "name": {"n1"}, "log-level": {"error"}}})
+		"model": {model}, "ctx": {"1024"}, "kv-ram": {"16MiB"}, "kv-disk": {"0"}, "name": {"n1"}, "log-level": {"error"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +146,27 @@ func (n *Node) Post(path, body string) (int, http.Header, string) {
 		n.t.Fatal(err)
 	}
 	return resp.StatusCode, resp.Header, string(data)
+}
+
+// PostAs is Post with an API key.
+func (n *Node) PostAs(key, path, body string) (int, string) {
+	n.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, n.URL+path, strings.NewReader(body))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
 }
 
 // Get fetches a page.
