@@ -13,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X tandem/node.Version=$(VERSION)
 PREFIX ?= /usr/local
 
-.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench fuzz soak webui clean
+.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench bench-kv fuzz soak webui clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -49,6 +49,9 @@ lint: ## gofmt, vet, staticcheck
 
 bench: build ## measure: HTTP against a bare loop, TTFT, start, memory
 	tools/with-test-tools.sh bin/node bench $(BENCH)
+
+bench-kv: build ## measure: TTFT cold, from memory and from disk; what keeping KV costs
+	python3 tools/bench/kv.py --node bin/node --model "$$(tools/smollm2.sh build)" $(BENCH)
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME

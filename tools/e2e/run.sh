@@ -53,12 +53,12 @@ step "the page in Chromium" env BASE_URL="$base" npm --silent --prefix webui run
 start builtin tandem-tiny
 step "the built-in model" python tools/builtin-model/eval.py --base "$base" --at-least 40
 
+step "kept KV under kills and damage" python tools/e2e/kvcrash.py --node "$node" --kills "${KILLS:-12}"
+
 if [ -x "$cases" ]; then
   # The runner starts a node of its own for each case. Not in the list: cases of
-  # clusters and the browser; can-04, whose time bound a 135M model on two busy
-  # cores does not meet; hos-06, which counts on a vocabulary that spells </s> in
-  # three tokens (SmolLM2's takes two); kv-*, obs-* and can-06, of which parts
-  # wait for what later versions bring.
+  # clusters and the browser; hos-06, which counts on a vocabulary that spells </s>
+  # in three tokens (SmolLM2's takes two).
   step "case files" python3 "$cases" --node "$node" --ref "$model" --model "$name" --set eos=2 \
     --case "${CASE:-api-01,api-02,api-04,api-06,api-08,api-09,api-11,api-12,can-01,can-03,ctx-01,ctx-03,ctx-05,hos-01,hos-03,hos-05,hos-07,hos-09,hos-11}"
 else
