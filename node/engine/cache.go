@@ -105,23 +105,80 @@ func (c *cache) adopt(s *Sequence, en *entry) *entry {
 	return en
 }
 
-// victim is the entry to be used anew: an empty one, the first of them, so that the
-// ids in use stay close together, or the resident one that was used least
-// recently. Nil: there is none besides spare.
+// victim is the entry to be used anew: best one next to an id in use, because
+// neighbours are computed together; then an empty one; then the resident one that was
+// used least recently. Nil: there is none besides spare.
 func (c *cache) victim(spare *entry) *entry {
-	var oldest *entry
+	var best *entry
 	for _, en := range c.entries {
-		if en.owner != nil || en == spare {
-			continue
-		}
-		if len(en.tokens) == 0 {
-			return en
-		}
-		if oldest == nil || en.used < oldest.used {
-			oldest = en
+		if en.owner == nil && en != spare && (best == nil || c.better(en, best)) {
+			best = en
 		}
 	}
-	return oldest
+	return best
+}
+
+// better tells which of two entries that nobody uses is rather to be used anew.
+func (c *cache) better(a, b *entry) bool {
+	if x, y := c.besideUsed(a), c.besideUsed(b); x != y {
+		return x
+	}
+	if x, y := len(a.tokens) == 0, len(b.tokens) == 0; x != y {
+		return x
+	}
+	return len(a.tokens) > 0 && a.used < b.used
+}
+
+// besideUsed tells whether a neighbour of an entry is in use.
+func (c *cache) besideUsed(en *entry) bool {
+	i := int(en.id)
+	return i > 0 && c.entries[i-1].owner != nil || i+1 < len(c.entries) && c.entries[i+1].owner != nil
+}
+
+// tidy moves one running sequence next to the others if their ids have a gap: each
+// gap costs a pass over all weights in every step, a move costs a copy of its rows.
+// The longest row of neighbours stays, and the shortest of the others moves, so that
+// each call comes nearer to the end.
+func (c *cache) tidy() error {
+	first, n, stray := c.neighbours()
+	if stray == nil || !c.canCopy {
+		return nil
+	}
+	dst := c.entries[(first+n)%len(c.entries)]
+	if first > 0 && (first+n == len(c.entries) || len(c.entries[first-1].tokens) == 0) {
+		dst = c.entries[first-1]
+	}
+	c.clear(dst)
+	if len(stray.tokens) > 0 {
+		if err := c.backend.Copy(stray.id, dst.id, len(stray.tokens)); err != nil {
+			return err
+		}
+	}
+	dst.tokens, dst.salt, dst.owner, dst.used = stray.tokens, stray.salt, stray.owner, stray.used
+	dst.owner.entry = dst
+	c.drop(stray)
+	return nil
+}
+
+// neighbours finds the longest row of entries in use, n from first on, and the
+// shortest entry in use outside it; nil: there is none.
+func (c *cache) neighbours() (first, n int, stray *entry) {
+	for i := 0; i < len(c.entries); i++ {
+		begin := i
+		for i < len(c.entries) && c.entries[i].owner != nil {
+			i++
+		}
+		if i-begin > n {
+			first, n = begin, i-begin
+		}
+	}
+	for i, en := range c.entries {
+		outside := i < first || i >= first+n
+		if en.owner != nil && outside && (stray == nil || len(en.tokens) < len(stray.tokens)) {
+			stray = en
+		}
+	}
+	return first, n, stray
 }
 
 // clear empties an entry.

@@ -124,3 +124,14 @@ func (e *Engine) CloseStepped() {
 	}
 	e.backend.Close()
 }
+
+// UsedIDs are the ids of running sequences, in order.
+func (e *Engine) UsedIDs() []SeqID {
+	var ids []SeqID
+	for _, en := range e.cache.entries {
+		if en.owner != nil {
+			ids = append(ids, en.id)
+		}
+	}
+	return ids
+}

@@ -31,6 +31,7 @@ func (e *Engine) turn() turnResult {
 	if looked {
 		e.admit()
 	}
+	e.tidy()
 	idle := !e.embedStep() && !e.step()
 	e.publish(idle)
 	if e.config.afterTurn != nil {
@@ -40,6 +41,13 @@ func (e *Engine) turn() turnResult {
 		return turnIdle
 	}
 	return turnAgain
+}
+
+// tidy keeps the ids of running sequences together, one move a turn.
+func (e *Engine) tidy() {
+	if err := e.cache.tidy(); err != nil {
+		e.config.Hooks.KVFailed("", err)
+	}
 }
 
 // look takes note of cancelled sequences and of readers that read again, and tells

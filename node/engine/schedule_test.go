@@ -187,3 +187,39 @@ func TestStatsTellOfStalls(t *testing.T) {
 		t.Errorf("stats: %+v", got)
 	}
 }
+
+// TestNeighbours: the ids of running sequences stay together, whoever ends and
+// whatever is resident, and nobody's text changes.
+func TestNeighbours(t *testing.T) {
+	e, _ := stepped(t, enginetest.Options{Sequences: 8}, engine.Config{Parallel: 8})
+	for i := range 8 { // all ids hold something afterwards
+		submit(t, e, engine.Request{Tokens: words(t, fmt.Sprint(i, "old")), MaxTokens: 3})
+	}
+	turns(t, e, -1)
+	requests, all := map[string]engine.Request{}, map[string]*engine.Sequence{}
+	for i := range 6 {
+		label := fmt.Sprint(i)
+		requests[label] = engine.Request{Label: label, Tokens: words(t, label+prompt(10*i)), MaxTokens: 60}
+		all[label] = submit(t, e, requests[label])
+	}
+	// One goes on with what lies far from the others.
+	requests["far"] = engine.Request{Label: "far", Tokens: words(t, "7old"), MaxTokens: 60}
+	all["far"] = submit(t, e, requests["far"])
+	for _, gone := range []string{"", "1", "4", "0"} {
+		if gone != "" {
+			all[gone].Cancel()
+			delete(all, gone)
+		}
+		turns(t, e, 8)
+		ids := e.UsedIDs()
+		if len(ids) != len(all) || int(ids[len(ids)-1]-ids[0]) != len(ids)-1 {
+			t.Errorf("without %q the %d running ones have the ids %v", gone, len(all), ids)
+		}
+	}
+	turns(t, e, -1)
+	for label, s := range all {
+		if text, want := read(t, s), alone(t, enginetest.Options{}, requests[label]); text != want {
+			t.Errorf("%s: got %q, alone %q", label, text, want)
+		}
+	}
+}
