@@ -8,19 +8,22 @@ import "time"
 // other programs two threads were found to be 10 to 30 times slower than one.
 //
 // The sign is the caller's own thread: it computes or spins all the time, so it
-// runs less than all the time only if others have its core. The number goes down
-// quickly, and up again after a calm time that doubles with each failure.
+// runs less than all the time only if others have its core. A few windows in turn
+// must show it, since requests that come and go take a core for a moment. Then the
+// number goes down, and up again after a calm time that doubles with each failure.
 type pace struct {
 	most, now int
 
 	wall, cpu time.Duration // of the window that is measured
+	strikes   int           // windows in turn that were disturbed
 	calm      time.Duration // without disturbance
 	patience  time.Duration // the calm that more threads need
 }
 
 const (
 	paceWindow   = 40 * time.Millisecond // of computation
-	disturbed    = 0.80                  // share of the time that the thread ran
+	paceStrikes  = 3
+	disturbed    = 0.80 // share of the time that the thread ran
 	undisturbed  = 0.95
 	patienceMin  = 250 * time.Millisecond
 	patienceMax  = 16 * time.Second
@@ -43,9 +46,16 @@ func (p *pace) observe(wall, cpu time.Duration) bool {
 	share := float64(p.cpu) / float64(p.wall)
 	p.calm += p.wall
 	p.wall, p.cpu = 0, 0
+	if share >= disturbed {
+		p.strikes = 0
+	}
 	switch {
 	case share < disturbed:
-		return p.slower()
+		p.calm = 0
+		if p.strikes++; p.strikes >= paceStrikes {
+			p.strikes = 0
+			return p.slower()
+		}
 	case share < undisturbed:
 		p.calm = 0
 	case p.now < p.most:

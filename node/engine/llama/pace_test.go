@@ -20,10 +20,17 @@ func TestPace(t *testing.T) {
 	if n := p.run(time.Minute, 1); n != 8 {
 		t.Fatalf("%d threads on a quiet machine", n)
 	}
-	if n := p.run(50*time.Millisecond, 0.5); n != 6 {
+	for range 10 { // somebody passes by
+		p.run(80*time.Millisecond, 0.5)
+		p.run(40*time.Millisecond, 1)
+	}
+	if p.now != 8 {
+		t.Errorf("%d threads after moments of disturbance", p.now)
+	}
+	if n := p.run(120*time.Millisecond, 0.5); n != 6 {
 		t.Errorf("%d threads after the first disturbance", n)
 	}
-	if n := p.run(time.Second, 0.5); n != 1 {
+	if n := p.run(2*time.Second, 0.5); n != 1 {
 		t.Errorf("%d threads on a busy machine", n)
 	}
 	if n := p.run(500*time.Millisecond, 1); n != 1 {
@@ -32,7 +39,7 @@ func TestPace(t *testing.T) {
 	if n := p.run(5*time.Minute, 1); n != 8 {
 		t.Errorf("%d threads long after the disturbance", n)
 	}
-	p.run(time.Second, 0.5)
+	p.run(2*time.Second, 0.5)
 	if n := p.run(2*time.Minute, 0.9); n != 1 {
 		t.Errorf("%d threads on a machine that is not calm", n)
 	}
