@@ -29,7 +29,7 @@ import (
 const (
 	benchContext  = 2048
 	benchPrompt   = 64 // one KV block
-	benchGenerate = 128
+	benchGenerate = 256
 	benchPrefill  = 1024
 )
 
