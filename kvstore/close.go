@@ -36,7 +36,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.releaseRAM()
 	s.arena.Close()
 	if s.lock != nil {
-		s.lock.Close()
+		unlockFile(s.lock)
 	}
 	if err != nil {
 		return fmt.Errorf("close KV store: %w", err)

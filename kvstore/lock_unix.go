@@ -18,3 +18,10 @@ func lockFile(f *os.File) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// unlockFile ends the lock and closes the file. To close it alone would not do: a
+// process that is being started by another goroutine has the file, too, until it has
+// become another program.
+func unlockFile(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
+}

@@ -211,7 +211,7 @@ func (r *Ring) Close() error {
 		if g := r.mu.next; g != nil {
 			err = errors.Join(err, g.close(), g.remove())
 		}
-		err = errors.Join(err, r.lock.Close())
+		err = errors.Join(err, unlockFile(r.lock))
 	})
 	return err
 }

@@ -198,7 +198,7 @@ func (s *Store) abandon() {
 		s.arena.Close()
 	}
 	if s.lock != nil {
-		s.lock.Close()
+		unlockFile(s.lock)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tandem/node"
 	"tandem/node/engine/enginetest"
@@ -58,7 +59,8 @@ func TestKVOutlivesTheModel(t *testing.T) {
 
 // TestKVComesBackIntoTheEngine asks for more prefixes than the engine has sequences.
 func TestKVComesBackIntoTheEngine(t *testing.T) {
-	n := nodetest.Start(t, enginetest.Options{}, func(c *node.Config) { c.Parallel = 1 })
+	// To compute must take longer than to restore, or nothing is restored.
+	n := nodetest.Start(t, enginetest.Options{TokenTime: 200 * time.Microsecond}, func(c *node.Config) { c.Parallel = 1 })
 	keeps(n)
 	var answers [3]string
 	for round := range 2 {

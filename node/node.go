@@ -101,7 +101,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	if err := n.open(); err != nil {
-		n.lock.Close()
+		unlockDataDir(n.lock)
 		return nil, err
 	}
 	return n, nil
@@ -140,7 +140,7 @@ func (n *Node) open() error {
 // frees everything. It returns nil after an orderly end.
 func (n *Node) Run(ctx context.Context) error {
 	defer close(n.closed)
-	defer n.lock.Close()
+	defer unlockDataDir(n.lock)
 	listener, err := net.Listen("tcp", n.cfg.Listen)
 	if err != nil {
 		n.stop()
@@ -250,6 +250,13 @@ func lockDataDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("--data-dir: lock %s: %w", dir, err)
 	}
 	return f, nil
+}
+
+// unlockDataDir ends the lock, also where a program that is just being started still
+// shares the descriptor.
+func unlockDataDir(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	f.Close()
 }
 
 // nodeID reads the identity of this node, or makes one: random, so that neither

@@ -123,7 +123,7 @@ def main():
         port = s.getsockname()[1]
     work = tempfile.TemporaryDirectory()
     log = open(pathlib.Path(work.name) / "log", "w+")
-    node = subprocess.Popen([a.node, "serve", "--data-dir", work.name + "/data", "--listen", f"127.0.0.1:{port}", "--gossip", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--model", model, "--ctx", "1024"],
+    node = subprocess.Popen([a.node, "serve", "--data-dir", work.name + "/data", "--listen", f"127.0.0.1:{port}", "--gossip", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--model", model, "--ctx", "1024", "--kv-ram", "64MiB", "--kv-disk", "256MiB"],
                             stdout=log, stderr=log)
     load = Load("127.0.0.1", port, pathlib.Path(model).name.removesuffix(".gguf"), a.seed)
 
