@@ -127,9 +127,6 @@ func prepare(ctx context.Context, eng *engine.Engine, format *answerFormat, r *a
 	return p, constrain(format.template(r), r, p)
 }
 
-// placement says which node decodes and who computes the prompt.
-type placement struct{ Decode, Prefill, Reason string }
-
 // findBlocks looks for the kept blocks of each choice of a request.
 func (n *Node) findBlocks(m *loadedModel, r *api.Request, prompts [][]engine.Token) []*sequenceBlocks {
 	kept := m.kept.Load()
@@ -144,6 +141,9 @@ func (n *Node) findBlocks(m *loadedModel, r *api.Request, prompts [][]engine.Tok
 	}
 	return blocks
 }
+
+// placement says which node decodes and who computes the prompt.
+type placement struct{ Decode, Prefill, Reason string }
 
 // place chooses the node. This node is the only one.
 func (n *Node) place(p *plan) placement {

@@ -136,27 +136,35 @@ func (n *Node) Close() {
 // Post sends a JSON body and returns status, head and body of the answer.
 func (n *Node) Post(path, body string) (int, http.Header, string) {
 	n.t.Helper()
-	resp, err := http.Post(n.URL+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return resp.StatusCode, resp.Header, string(data)
+	return n.do(http.MethodPost, path, "", body)
 }
 
 // PostAs is Post with an API key.
 func (n *Node) PostAs(key, path, body string) (int, string) {
 	n.t.Helper()
-	req, err := http.NewRequest(http.MethodPost, n.URL+path, strings.NewReader(body))
+	status, _, data := n.do(http.MethodPost, path, key, body)
+	return status, data
+}
+
+// Get fetches a page.
+func (n *Node) Get(path string) (int, string) {
+	n.t.Helper()
+	status, _, data := n.do(http.MethodGet, path, "", "")
+	return status, data
+}
+
+func (n *Node) do(method, path, key, body string) (int, http.Header, string) {
+	n.t.Helper()
+	req, err := http.NewRequest(method, n.URL+path, strings.NewReader(body))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+key)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		n.t.Fatal(err)
@@ -166,22 +174,7 @@ func (n *Node) PostAs(key, path, body string) (int, string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return resp.StatusCode, string(data)
-}
-
-// Get fetches a page.
-func (n *Node) Get(path string) (int, string) {
-	n.t.Helper()
-	resp, err := http.Get(n.URL + path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return resp.StatusCode, string(data)
+	return resp.StatusCode, resp.Header, string(data)
 }
 
 // Until waits for a condition on the node's status.
