@@ -109,6 +109,9 @@ func (r *Ring) Put(ctx context.Context, batch []Record) error {
 	ctx, cancel := context.WithTimeout(ctx, putWait)
 	defer cancel()
 	for len(batch) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		n := splitBatch(batch, min(diskBatchBytes, r.geo.record()))
 		if err := r.store(ctx, batch[:n]); err != nil {
 			return err
