@@ -4,7 +4,7 @@ import "tandem/kvstore/block"
 
 // Backend is one loaded model with its KV cache. Vocab, Info and NewSampler may
 // be called from any goroutine; everything else belongs to the engine's owner
-// goroutine, which is locked to its thread. node/engine/llama is the real one,
+// goroutine, one call at a time. node/engine/llama is the real one,
 // node/engine/enginetest a fake whose next token depends on every KV row.
 type Backend interface {
 	Vocab() Vocab

@@ -16,11 +16,10 @@
 //
 // A Pool loads engines on demand, one per Spec, and hands out leases.
 //
-// Goroutines. Each Engine has one, locked to its thread, which alone calls the
-// Backend's computing methods and owns all that is not under Engine.mu. It never
-// waits for a reader: a sequence whose buffer is full pauses, and gives its slot to
-// one that waits. A Pool has one for
-// expiries and one per load or unload in progress. Nothing else is started.
+// Goroutines. Each Engine has one, which alone calls the Backend's computing methods
+// and owns all that is not under Engine.mu. It never waits for a reader: a sequence
+// whose buffer is full pauses, and gives its slot to one that waits. A Pool has one
+// for expiries and one per load or unload in progress. Nothing else is started.
 //
 // Blocking. Submit only compiles a grammar; Sequence.Next, Wait, Embed, Acquire,
 // Unload and Close wait and take a context where they can wait long. Stats, Cancel,

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -311,11 +310,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 }
 
-// run is the owner goroutine. It is locked to its thread because compute libraries
-// keep state per thread.
+// run is the owner goroutine.
 func (e *Engine) run() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	defer close(e.stopped)
 	defer e.backend.Close()
 	for {

@@ -53,6 +53,7 @@ typedef struct {
     int32_t poll;       // how eagerly idle compute threads spin, 0 ... 100
     bool embeddings;
     uintptr_t progress; // handed to goProgress
+    int done;           // the file descriptor that td_decode writes to
 } td_options;
 
 typedef struct {
@@ -92,11 +93,15 @@ typedef struct {
 
 td_batch td_get_batch(td_model * m);
 
-// td_timing is how long the calling thread was in a computation, and how much of
+// td_timing is how long the computing thread was in a computation, and how much of
 // that it ran; equal where that is not known or waiting has another cause.
 typedef struct { int64_t wall_ns, cpu_ns; } td_timing;
 
-int td_decode(td_model * m, int32_t n, td_timing * timing, td_error * err);
+// td_decode begins to compute the first n entries of the batch on the thread of m.
+// One byte is written to options.done when td_decoded can tell the result; until
+// then nothing else may be called with m.
+void td_decode(td_model * m, int32_t n);
+int td_decoded(td_model * m, td_timing * timing, td_error * err);
 void td_set_threads(td_model * m, int32_t n);
 bool td_seq_remove(td_model * m, int32_t seq, int32_t from);
 

@@ -3,12 +3,14 @@
 #define TANDEM_BRIDGE_INTERNAL_H
 
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "abi.h"
 #include "bridge.h"
+#include "runner.h"
 
 struct candidate {
     int32_t token;
@@ -32,6 +34,14 @@ struct td_model {
     std::vector<int32_t> token, pos, seq, n_seq;
     std::vector<int32_t *> seq_ptr;
     std::vector<int8_t> logits;
+
+    // What became of it. The thread ends before anything it uses.
+    struct {
+        int rc = 0;
+        td_timing timing{};
+        td_error err{};
+    } decoded;
+    std::unique_ptr<runner> thread;
 
     // How KV rows of one token look: K and V of each layer in turn. Empty if they
     // cannot be moved.

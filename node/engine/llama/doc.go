@@ -13,9 +13,10 @@
 // Load returns a model, which is an engine.Backend. Its owner's goroutine is the
 // only one to use it, apart from Info, NewSampler and the Vocab. Calls block
 // while llama.cpp computes; a Load ends early when its context does, a Decode
-// does not. The package starts no goroutines; llama.cpp has its own threads,
-// which sleep between computations, and fewer of them compute while other
-// programs have the cores (pace.go).
+// does not. The package starts no goroutines. A model has a thread that runs its
+// Decodes, for which Go waits without holding a processor (runner.h, bell.go), and
+// llama.cpp's compute threads, which sleep between computations, and fewer of
+// which compute while other programs have the cores (pace.go).
 //
 // Sampling: a greedy choice without anything else is a scan of the logits. Draws
 // use a counter-based generator on (seed, position), and break ties by token, so
@@ -26,7 +27,7 @@
 // vocabulary only when they refuse it. While a grammar is awake no control token
 // is drawn, and when its text is complete nothing but the end.
 //
-// Errors to match: engine.ErrNoRoom, engine.ErrClosed, *engine.GrammarError, and
+// Errors to match: engine.ErrClosed, *engine.GrammarError, and
 // the cause of the context given to Load.
 //
 // Start reading in llama.go and bridge.h.

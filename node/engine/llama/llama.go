@@ -124,6 +124,10 @@ func load(ctx context.Context, o Options) (*model, error) {
 	initOnce()
 	setLogLevel()
 
+	done, err := newBell()
+	if err != nil {
+		return nil, fmt.Errorf("llama: %w", err)
+	}
 	progress := cgo.NewHandle(progressFunc(func(p float32) bool {
 		if o.Progress != nil {
 			o.Progress(p)
@@ -137,15 +141,22 @@ func load(ctx context.Context, o Options) (*model, error) {
 		path: path, context: C.uint32_t(o.Context),
 		sequences: C.uint32_t(o.Sequences), batch: C.uint32_t(o.Batch), micro_batch: C.uint32_t(o.MicroBatch),
 		kv_type: kvTypes[o.KVType], gpu_layers: C.int32_t(o.GPULayers), threads: C.int32_t(o.Threads), poll: pollLevel,
-		embeddings: C.bool(o.Embeddings), progress: C.uintptr_t(progress),
+		embeddings: C.bool(o.Embeddings), progress: C.uintptr_t(progress), done: C.int(done.fd()),
 	}
 	var info C.td_info
 	var cerr C.td_error
 	c := C.td_load(&co, &info, &cerr)
 	if c == nil {
+		done.close()
 		return nil, loadError(ctx, o.Path, errorText(&cerr))
 	}
-	return newModel(c, &info, o)
+	m, err := newModel(c, &info, o, done)
+	if err != nil {
+		C.td_free(c)
+		done.close()
+		return nil, err
+	}
+	return m, nil
 }
 
 func loadError(ctx context.Context, path, text string) error {

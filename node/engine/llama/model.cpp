@@ -9,6 +9,7 @@
 extern "C" bool goProgress(uintptr_t handle, float progress);
 
 td_model::~td_model() {
+    thread.reset();
     if (ctx) {
         llama_free(ctx);
     }
@@ -300,6 +301,7 @@ extern "C" td_model * td_load(const td_options * o, td_info * info, td_error * e
         make_batch(*m);
         warm_up(*m);
         describe(*m, *info);
+        m->thread = std::make_unique<runner>(o->done);
         return m.release();
     });
 }
@@ -310,13 +312,22 @@ extern "C" td_batch td_get_batch(td_model * m) {
     return td_batch{m->token.data(), m->pos.data(), m->seq.data(), m->logits.data()};
 }
 
-extern "C" int td_decode(td_model * m, int32_t n, td_timing * timing, td_error * err) {
-    return guarded(err, int(TD_FAILED), [&]() -> int {
-        stopwatch watch;
-        int rc = decode_batch(*m, n, err);
-        *timing = watch.read();
-        return rc == 0 ? TD_OK : rc == 1 ? TD_NO_ROOM : TD_FAILED;
+extern "C" void td_decode(td_model * m, int32_t n) {
+    m->thread->start([m, n] {
+        auto & d = m->decoded;
+        d.rc = guarded(&d.err, int(TD_FAILED), [&]() -> int {
+            stopwatch watch;
+            int rc = decode_batch(*m, n, &d.err);
+            d.timing = watch.read();
+            return rc == 0 ? TD_OK : rc == 1 ? TD_NO_ROOM : TD_FAILED;
+        });
     });
+}
+
+extern "C" int td_decoded(td_model * m, td_timing * timing, td_error * err) {
+    *timing = m->decoded.timing;
+    *err = m->decoded.err;
+    return m->decoded.rc;
 }
 
 extern "C" void td_set_threads(td_model * m, int32_t n) { llama_set_n_threads(m->ctx, n, n); }

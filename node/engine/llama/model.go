@@ -30,18 +30,19 @@ type model struct {
 	grammars grammars
 	pace     *pace // nil: threads wait for a GPU, so nothing can be told
 
+	done *bell // rung by the C thread that computes
+
 	// Results of the owner's C calls.
 	err    C.td_error
 	timing C.td_timing
 }
 
-func newModel(c *C.td_model, info *C.td_info, o Options) (*model, error) {
+func newModel(c *C.td_model, info *C.td_info, o Options, done *bell) (*model, error) {
 	v, err := newVocab(c)
 	if err != nil {
-		C.td_free(c)
 		return nil, err
 	}
-	m := &model{c: c, vocab: v}
+	m := &model{c: c, vocab: v, done: done}
 	m.info = engine.Info{
 		Architecture:  C.GoString(&info.architecture[0]),
 		Description:   C.GoString(&info.description[0]),
@@ -125,7 +126,9 @@ func (m *model) Decode(b *engine.Batch) error {
 		}
 	}
 	m.decoded = 0
-	switch C.td_decode(m.c, C.int32_t(n), &m.timing, &m.err) {
+	C.td_decode(m.c, C.int32_t(n))
+	m.done.wait()
+	switch C.td_decoded(m.c, &m.timing, &m.err) {
 	case C.TD_OK:
 		m.decoded = n
 		m.keepPace()
@@ -179,6 +182,7 @@ func (m *model) Close() {
 	m.vocab.close()
 	if m.c != nil {
 		C.td_free(m.c)
+		m.done.close()
 		m.c = nil
 	}
 }
