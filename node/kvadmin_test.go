@@ -246,14 +246,14 @@ func TestKVCompare(t *testing.T) {
 // spoilt is a model that restores other rows than it was given.
 type spoilt struct{ engine.Backend }
 
-func (b spoilt) Import(seq engine.SeqID, blocks []engine.Rows) error {
+func (b spoilt) Import(seq engine.SeqID, from int, blocks []engine.Rows) error {
 	var wrong []engine.Rows
 	for _, r := range blocks {
 		data := bytes.Clone(r.Data)
 		data[len(data)-8] ^= 1
 		wrong = append(wrong, engine.Rows{Tokens: r.Tokens, Data: data})
 	}
-	return b.Backend.Import(seq, wrong)
+	return b.Backend.Import(seq, from, wrong)
 }
 
 func TestKVCompareSeesWrongRows(t *testing.T) {

@@ -31,10 +31,11 @@ type Backend interface {
 	// Export writes the rows of positions [from, to) of seq to dst, which has
 	// (to-from) × Info.KV.Bytes() bytes: for each layer in order its K, then its V.
 	Export(seq SeqID, from, to int, dst []byte) error
-	// Import makes seq hold the rows of blocks, which follow each other from position
-	// 0 on, and nothing else. The rows must have been checked: the engine believes
-	// them. After an error seq is empty.
-	Import(seq SeqID, blocks []Rows) error
+	// Import adds the rows of blocks, which follow each other, to those of the first
+	// from positions, which is all that seq holds; with from = 0 it replaces what seq
+	// holds. The rows must have been checked: the engine believes them. After an error
+	// seq is empty.
+	Import(seq SeqID, from int, blocks []Rows) error
 
 	// NewSampler compiles the sampling of one sequence, whose prompt and already
 	// generated tokens are given: penalties see both, the grammar the latter. A

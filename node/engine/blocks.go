@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Blocks connects a sequence with KV blocks that are kept outside the engine. All
 // methods but Start are called on the owner goroutine: they must neither wait nor
@@ -63,7 +66,7 @@ const restoreMin = 16
 // that are resident; none if those are as good. pending: rows that are worth it are
 // on their way.
 func (s *Sequence) restorable(e *Engine, n int) (rows []Rows, tokens int, pending bool) {
-	if s.blocks == nil || s.noReuse || s.retried {
+	if s.blocks == nil || s.noReuse || s.noRestore || s.retried {
 		return nil, 0, false
 	}
 	rows, tokens, soon := s.blocks.Restorable()
@@ -81,22 +84,55 @@ func (s *Sequence) restorable(e *Engine, n int) (rows []Rows, tokens int, pendin
 	return rows, tokens, false
 }
 
-// restore begins s with rows that were kept. False: it could not, and s has no
-// entry.
-func (e *Engine) restore(s *Sequence, rows []Rows, tokens int) bool {
-	begin := e.config.Now()
-	en, err := e.cache.restore(s, rows, tokens)
-	if err != nil {
-		e.config.Hooks.KVFailed(s.label, err)
-		e.cache.drop(en)
-		return false
+// restoreTime is what the import of kept rows may add to one step.
+const restoreTime = 2 * time.Millisecond
+
+// restoreRows writes kept rows into the cache, those of the oldest sequence first,
+// and tells whether any were. If others wait for their next token it ends after
+// restoreTime and the rest follows with the next steps.
+func (e *Engine) restoreRows() bool {
+	begin, done := e.config.Now(), false
+	waiting := slices.ContainsFunc(e.running, (*Sequence).ready)
+	for _, s := range e.running {
+		for len(s.rows) > 0 {
+			n := len(s.rows)
+			if waiting {
+				n = e.pace.restorable(s.rows, restoreTime-e.config.Now().Sub(begin))
+			}
+			if n == 0 && done {
+				return true
+			}
+			e.restore(s, max(n, 1))
+			done = true
+		}
 	}
-	took := e.config.Now().Sub(begin)
-	e.pace.restored(tokens*e.info.KV.Bytes(), took)
-	s.entry, s.kept = en, max(s.kept, tokens)
-	s.blocks.Restored(tokens)
-	restored := min(tokens, s.prompt)
-	e.stats.Restored += int64(restored)
-	s.result.RestoredTokens = restored
-	return true
+	return done
+}
+
+// restore writes the next n pieces of the kept rows of s. A sequence of which one
+// cannot be written begins without kept rows.
+func (e *Engine) restore(s *Sequence, n int) {
+	begin := e.config.Now()
+	piece, tokens := s.rows[:n], 0
+	for _, r := range piece {
+		tokens += r.Tokens
+	}
+	if err := e.backend.Import(s.entry.id, s.computed, piece); err != nil {
+		e.config.Hooks.KVFailed(s.label, err)
+		e.giveUp(s)
+		s.rows, s.noRestore = nil, true
+		e.place(s)
+		return
+	}
+	e.pace.restored(tokens*e.info.KV.Bytes(), e.config.Now().Sub(begin))
+	s.rows = s.rows[n:]
+	s.computed += tokens
+	e.cache.grow(s.entry, s.tokens[:s.computed:s.computed])
+	if len(s.rows) == 0 {
+		s.blocks.Restored(s.computed)
+		restored := min(s.computed, s.prompt)
+		e.stats.Restored += int64(restored)
+		s.result.RestoredTokens = restored
+		e.reused(s)
+	}
 }

@@ -239,6 +239,62 @@ func TestRestoreFails(t *testing.T) {
 	}
 }
 
+// TestRestoreInPieces: a restore beside a stream goes on from step to step, while the
+// stream gets a token in each; broken off in the middle, what is there stays, and
+// what fails in the middle is computed.
+func TestRestoreInPieces(t *testing.T) {
+	long := prompt(161)
+	for _, end := range []string{"done", "cancelled", "failed"} {
+		t.Run(end, func(t *testing.T) {
+			kept, now, imports := newShelf(16), frozen(), 0
+			r := engine.Request{Label: "restored", Tokens: words(t, long), MaxTokens: 10}
+			first, _ := start(t, enginetest.Options{}, engine.Config{Parallel: 1})
+			with := r
+			with.Blocks = kept.open(r.Tokens, "")
+			want, _ := ask(t, first, with)
+
+			o := enginetest.Options{Sequences: 2, FailImport: func(int) error {
+				imports++
+				now = now.Add(900 * time.Microsecond)
+				if end == "failed" && imports == 5 {
+					return errors.New("broken")
+				}
+				return nil
+			}}
+			e, _ := stepped(t, o, engine.Config{Parallel: 2, Now: func() time.Time { return now }})
+			stream := submit(t, e, engine.Request{Label: "stream", Tokens: words(t, "stream"), MaxTokens: 100})
+			turns(t, e, 3)
+			with.Blocks = kept.open(r.Tokens, "")
+			restored := submit(t, e, with)
+			for i := range 3 {
+				before := stream.Result().Generated
+				turns(t, e, 1)
+				if got := stream.Result().Generated - before; got != 1 || imports > 3*(i+1) {
+					t.Fatalf("turn %d: the stream got %d tokens, %d imports so far", i, got, imports)
+				}
+			}
+			if end == "cancelled" {
+				restored.Cancel()
+				turns(t, e, 1)
+				restored.Wait()
+				restored = submit(t, e, r) // without blocks
+			}
+			turns(t, e, -1)
+			if text := read(t, restored); text != want {
+				t.Errorf("%q, computed %q", text, want)
+			}
+			result, st := restored.Result(), e.Stats()
+			most := map[string]int{"done": 160, "cancelled": 144, "failed": 0}[end]
+			if n := result.CachedTokens; n > most || n == 0 && most > 0 || end == "done" && (n != 160 || st.Restored != 160) {
+				t.Errorf("%+v, want at most %d cached; %+v", result, most, st)
+			}
+			if want := alone(t, enginetest.Options{}, engine.Request{Tokens: words(t, "stream"), MaxTokens: 100}); read(t, stream) != want {
+				t.Error("the stream got another text")
+			}
+		})
+	}
+}
+
 // TestParked: a sequence that nobody reads gives its slot to one that waits, and
 // goes on when it is read.
 func TestParked(t *testing.T) {

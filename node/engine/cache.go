@@ -69,7 +69,7 @@ const cheapTail = 4
 // 0. It takes src over if that loses little, else it copies its rows.
 func (c *cache) open(s *Sequence, src *entry, n int) (*entry, error) {
 	if n == 0 {
-		return c.adopt(s, c.clear(c.victim(nil))), nil
+		return c.empty(s), nil
 	}
 	c.touch(src)
 	if src.owner == nil && len(src.tokens)-n <= n/cheapTail || !c.canCopy {
@@ -87,16 +87,8 @@ func (c *cache) open(s *Sequence, src *entry, n int) (*entry, error) {
 	return c.adopt(s, dst), nil
 }
 
-// restore makes an entry for s from rows that were kept elsewhere, of its first n
-// tokens. After an error it is empty.
-func (c *cache) restore(s *Sequence, rows []Rows, n int) (*entry, error) {
-	en := c.clear(c.victim(nil))
-	err := c.backend.Import(en.id, rows)
-	if err == nil {
-		en.tokens = s.tokens[:n:n]
-	}
-	return c.adopt(s, en), err
-}
+// empty makes an entry for s that holds nothing.
+func (c *cache) empty(s *Sequence) *entry { return c.adopt(s, c.clear(c.victim(nil))) }
 
 // adopt makes an entry that nobody uses that of s.
 func (c *cache) adopt(s *Sequence, en *entry) *entry {

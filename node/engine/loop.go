@@ -32,7 +32,8 @@ func (e *Engine) turn() turnResult {
 		e.admit()
 	}
 	e.tidy()
-	idle := !e.embedStep() && !e.step()
+	restored := e.restoreRows()
+	idle := !e.embedStep() && !e.step() && !restored
 	e.publish(idle)
 	if e.config.afterTurn != nil {
 		e.config.afterTurn(e)
@@ -134,7 +135,7 @@ func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
 func (e *Engine) leave(s *Sequence) {
 	i := slices.Index(e.running, s)
 	e.running = slices.Delete(e.running, i, i+1)
-	s.running, s.leader, s.fetching = false, nil, false
+	s.running, s.leader, s.fetching, s.rows = false, nil, false, nil
 }
 
 // giveUp drops the rows of a sequence.

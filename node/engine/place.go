@@ -22,14 +22,17 @@ func (e *Engine) place(s *Sequence) {
 		return
 	}
 	s.leader = nil
-	if len(rows) > 0 && !e.restore(s, rows, kept) {
-		rows = nil
-		source, n = e.resident(s) // the attempt has emptied an entry
+	if len(rows) > 0 {
+		s.entry, s.rows, s.kept = e.cache.empty(s), rows, max(s.kept, kept)
+		return // restoreRows goes on
 	}
-	if len(rows) == 0 {
-		e.begin(s, source, n)
-	}
+	e.begin(s, source, n)
 	s.computed = len(s.entry.tokens)
+	e.reused(s)
+}
+
+// reused takes note of the rows that s begins with.
+func (e *Engine) reused(s *Sequence) {
 	reused := min(s.computed, s.prompt)
 	e.stats.Reused += int64(reused)
 	s.cached = min(s.cached, reused)

@@ -143,6 +143,18 @@ func (p *pace) restored(bytes int, took time.Duration) {
 	p.restore += (rate - p.restore) / 4
 }
 
+// restorable is how many of the pieces can be restored in a time; 0 if nothing was
+// measured.
+func (p *pace) restorable(pieces []Rows, limit time.Duration) int {
+	bytes := int(p.restore * limit.Seconds())
+	for i, r := range pieces {
+		if bytes -= len(r.Data); bytes < 0 {
+			return i
+		}
+	}
+	return len(pieces)
+}
+
 // worthRestoring tells whether to restore tokens, of which so many are spared,
 // should take less time than to compute the spared ones.
 func (p *pace) worthRestoring(tokens, spared, tokenBytes int) bool {

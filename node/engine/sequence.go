@@ -31,22 +31,24 @@ type Sequence struct {
 	cancel error // why it was cancelled; nil if it was not
 
 	// owner
-	sampler  Sampler
-	tokens   []Token   // prompt, then what was generated
-	computed int       // tokens whose rows are in the cache: len(entry.tokens)
-	kept     int       // tokens whose blocks were offered to blocks
-	entry    *entry    // nil until a place was found: then computed is 0
-	leader   *Sequence // that is computing what this one can share; entry is nil then
-	shared   int       // tokens to be shared with leader
-	fetching bool      // kept rows are on their way; entry is nil then
-	running  bool      // in engine.running
-	paused   bool      // the outbox is full
-	retried  bool      // an engine error hit it before: no reuse, and the next is the end
-	suspect  bool      // runs alone until a token shows that it does no harm
-	cached   int       // prompt tokens that no placement had to compute
-	result   Result
-	started  time.Time // first step that computed something of it
-	first    time.Time // first token
+	sampler   Sampler
+	tokens    []Token   // prompt, then what was generated
+	computed  int       // tokens whose rows are in the cache: len(entry.tokens)
+	kept      int       // tokens whose blocks were offered to blocks
+	entry     *entry    // nil until a place was found: then computed is 0
+	leader    *Sequence // that is computing what this one can share; entry is nil then
+	shared    int       // tokens to be shared with leader
+	fetching  bool      // kept rows are on their way; entry is nil then
+	rows      []Rows    // kept rows that are still to be written behind those of entry
+	running   bool      // in engine.running
+	paused    bool      // the outbox is full
+	noRestore bool      // kept rows could not be written
+	retried   bool      // an engine error hit it before: no reuse, and the next is the end
+	suspect   bool      // runs alone until a token shows that it does no harm
+	cached    int       // prompt tokens that no placement had to compute
+	result    Result
+	started   time.Time // first step that computed something of it
+	first     time.Time // first token
 }
 
 // sequenceState is where a sequence is.
@@ -64,7 +66,7 @@ const (
 func (s *Sequence) pending() int { return len(s.tokens) - s.computed }
 
 // ready tells whether a step may compute tokens of s.
-func (s *Sequence) ready() bool { return s.entry != nil && !s.paused }
+func (s *Sequence) ready() bool { return s.entry != nil && len(s.rows) == 0 && !s.paused }
 
 // Next returns the next token. At the end it returns io.EOF, or the error that
 // ended the sequence: the cause if it was cancelled, what the engine said if that

@@ -229,8 +229,8 @@ func (b *Backend) Export(seq engine.SeqID, from, to int, dst []byte) error {
 	return nil
 }
 
-// Import replaces the rows of a sequence.
-func (b *Backend) Import(seq engine.SeqID, blocks []engine.Rows) error {
+// Import adds to the rows of a sequence, or replaces them.
+func (b *Backend) Import(seq engine.SeqID, from int, blocks []engine.Rows) error {
 	b.own("Import")
 	defer b.release()
 	b.mu.imports++
@@ -240,8 +240,8 @@ func (b *Backend) Import(seq engine.SeqID, blocks []engine.Rows) error {
 			return err
 		}
 	}
-	if err := b.mu.kv.restore(seq, blocks); err != nil || len(b.info.KV.Layers) == 0 {
-		return b.faultLocked("Import(%d, %d blocks): %w", seq, len(blocks), errRows)
+	if err := b.mu.kv.restore(seq, from, blocks); err != nil || len(b.info.KV.Layers) == 0 {
+		return b.faultLocked("Import(%d, %d, %d blocks): %w", seq, from, len(blocks), errRows)
 	}
 	return nil
 }

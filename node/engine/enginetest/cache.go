@@ -150,8 +150,13 @@ func (c *kv) export(seq engine.SeqID, from, to int, dst []byte) error {
 }
 
 // restore makes seq hold the rows of blocks.
-func (c *kv) restore(seq engine.SeqID, blocks []engine.Rows) error {
-	rows := c.sequences[seq][:0]
+func (c *kv) restore(seq engine.SeqID, from int, blocks []engine.Rows) error {
+	rows := c.sequences[seq]
+	if from != 0 && from != len(rows) {
+		c.sequences[seq] = rows[:0]
+		return errRows
+	}
+	rows = rows[:from]
 	for _, b := range blocks {
 		if b.Tokens < 1 || len(b.Data) != b.Tokens*rowShape.Bytes() || len(rows)+b.Tokens > c.context {
 			c.sequences[seq] = rows[:0]

@@ -73,18 +73,18 @@ func TestWrongKVShows(t *testing.T) {
 		{"right, copied", func(b *Backend) { fill(b, 1, first[:12]); b.Copy(1, 0, 10) }, true},
 		{"right, restored", func(b *Backend) {
 			fill(b, 1, first[:12])
-			b.Import(0, []engine.Rows{exported(b, 1, 0, 4), exported(b, 1, 4, 10)})
+			b.Import(0, 0, []engine.Rows{exported(b, 1, 0, 4), exported(b, 1, 4, 10)})
 		}, true},
 		{"restored in another order", func(b *Backend) {
 			fill(b, 1, first[:12])
-			b.Import(0, []engine.Rows{exported(b, 1, 0, 3), exported(b, 1, 4, 11)})
+			b.Import(0, 0, []engine.Rows{exported(b, 1, 0, 3), exported(b, 1, 4, 11)})
 		}, false},
 		{"right, cut", func(b *Backend) { fill(b, 0, first[:7]+second[7:15]); b.Remove(0, 7); fill(b, 0, first[7:10]) }, true},
 		{"of another prompt", func(b *Backend) { fill(b, 0, second[:10]) }, false},
 		{"spliced from two prompts", func(b *Backend) {
 			fill(b, 1, second[:10])
 			fill(b, 2, first[:9])
-			b.Import(0, []engine.Rows{exported(b, 2, 0, 9), exported(b, 1, 9, 10)}) // the same token, but computed after others
+			b.Import(0, 0, []engine.Rows{exported(b, 2, 0, 9), exported(b, 1, 9, 10)}) // the same token, but computed after others
 		}, false},
 		{"swapped tokens", func(b *Backend) { fill(b, 0, "teh quick ") }, false},
 	}
@@ -150,7 +150,7 @@ func TestMisuseIsAFault(t *testing.T) {
 		{"a copy onto itself", func(b *Backend) { fill(b, 0, "abc"); b.Copy(0, 0, 2) }},
 		{"an export beyond the end", func(b *Backend) { fill(b, 0, "abc"); b.Export(0, 0, 4, make([]byte, 4*rowShape.Bytes())) }},
 		{"an export into little memory", func(b *Backend) { fill(b, 0, "abc"); b.Export(0, 0, 2, make([]byte, 3)) }},
-		{"an import of half a row", func(b *Backend) { b.Import(0, []engine.Rows{{Tokens: 1, Data: make([]byte, 7)}}) }},
+		{"an import of half a row", func(b *Backend) { b.Import(0, 0, []engine.Rows{{Tokens: 1, Data: make([]byte, 7)}}) }},
 		{"sequences out of order", func(b *Backend) {
 			b.Decode(&engine.Batch{Tokens: []engine.Token{1, 2}, Pos: []int32{0, 0}, Seq: []engine.SeqID{1, 0}, Logits: []bool{true, true}})
 		}},

@@ -257,6 +257,7 @@ llama_pos llama_memory_seq_pos_min(llama_memory_t mem, llama_seq_id seq_id);
 llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
 
 void ggml_backend_tensor_get(const struct ggml_tensor * tensor, void * data, size_t offset, size_t size);
+void ggml_backend_tensor_set(struct ggml_tensor * tensor, const void * data, size_t offset, size_t size);
 
 int32_t llama_decode(struct llama_context * ctx, struct llama_batch batch);
 float * llama_get_logits_ith(struct llama_context * ctx, int32_t i);

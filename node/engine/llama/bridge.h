@@ -123,9 +123,10 @@ typedef struct { const uint8_t * rows; int32_t tokens; } td_kv_block;
 
 // td_kv_export copies the rows of positions [from, to) in the layout of one block.
 int td_kv_export(td_model * m, int32_t seq, int32_t from, int32_t to, uint8_t * dst, td_error * err);
-// td_kv_import replaces what seq holds by blocks, from position 0 on. After a
-// failure seq is empty.
-int td_kv_import(td_model * m, int32_t seq, const td_kv_block * blocks, size_t n, td_error * err);
+// td_kv_import makes blocks those of seq that follow its first from positions, which
+// is all that it holds; with from = 0 it replaces what it holds. After a failure seq
+// is empty.
+int td_kv_import(td_model * m, int32_t seq, int32_t from, const td_kv_block * blocks, size_t n, td_error * err);
 // td_kv_copy makes dst hold the first n positions of src and nothing else. After a
 // failure dst is empty.
 int td_kv_copy(td_model * m, int32_t src, int32_t dst, int32_t n, td_error * err);

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <functional>
 
 #include "bridge_internal.h"
 #include "memory_abi.h"
@@ -23,7 +22,7 @@ memory_view & view(const td_model & m) { return *reinterpret_cast<memory_view *>
 
 // span is a range of rows in a tensor of the cache.
 struct span {
-    const ggml_tensor * tensor;
+    ggml_tensor * tensor;
     size_t row;
 };
 
@@ -99,7 +98,7 @@ public:
 
     void write_tensor(const ggml_tensor * tensor, size_t offset, size_t size) override {
         need(next_ == at_rows && offset == 0 && size == row_ * cells_);
-        spans.push_back({tensor, row_});
+        spans.push_back({const_cast<ggml_tensor *>(tensor), row_}); // the cache's, which is not const
         if (--tensors_ > 0) {
             next_ = at_type;
         } else {
@@ -165,105 +164,62 @@ std::vector<size_t> in_order(const layout_writer & w) {
     return order;
 }
 
-// tensor_rows says which rows a cache wants next: those of one tensor.
-struct tensor_rows {
-    size_t index;  // in td_kv_layout
-    size_t before; // bytes per token that stand before these in a block
-    size_t row;    // bytes per token
-};
-
-using row_source = std::function<void(const tensor_rows & which, uint8_t * dst)>;
-
-// rows_reader hands the first rows of a sequence to a cache.
-class rows_reader : public state_reader {
+// cells_reader tells a cache that positions 0 to cells of a sequence are in use, and
+// breaks off before it would be asked for their rows: those are written to the
+// tensors directly, piece by piece.
+class cells_reader : public state_reader {
 public:
-    rows_reader(const td_model & m, int32_t seq, uint32_t tokens, row_source source) : cells_(tokens), source_(std::move(source)) {
-        size_t tensor = 0, offset = 0; // offset: bytes of one token's rows before this tensor's
-        for (uint32_t layers : m.kv.caches) {
-            number(m.kv.streams);
-            number(cells_);
-            for (uint32_t pos = 0; pos < cells_; pos++) {
-                number(pos);
-                number(1);
-                number(uint32_t(seq));
-            }
-            number(0);
-            number(layers);
-            for (size_t kind = 0; kind < 2; kind++) { // all K, then all V
-                size_t at = offset;
-                for (uint32_t l = 0; l < layers; l++) {
-                    const td_kv_row & k = m.kv.rows[tensor + 2 * l], & v = m.kv.rows[tensor + 2 * l + 1];
-                    const td_kv_row & row = kind == 0 ? k : v;
-                    number(uint32_t(row.type));
-                    long_number(row.bytes);
-                    parts_.push_back({text_.size(), {tensor + 2 * l + kind, kind == 0 ? at : at + k.bytes, row.bytes}});
-                    at += k.bytes + v.bytes;
-                }
-            }
-            for (uint32_t l = 0; l < layers; l++) {
-                offset += m.kv.rows[tensor + 2 * l].bytes + m.kv.rows[tensor + 2 * l + 1].bytes;
-            }
-            tensor += 2 * size_t(layers);
-            for (uint32_t s = 1; s < m.kv.streams; s++) {
-                number(0);
-            }
+    struct rows_follow {}; // thrown when the cells were read
+
+    cells_reader(const td_model & m, int32_t seq, uint32_t cells) {
+        text_.reserve(2 + 3 * size_t(cells));
+        text_.push_back(m.kv.streams);
+        text_.push_back(cells);
+        for (uint32_t pos = 0; pos < cells; pos++) {
+            text_.insert(text_.end(), {pos, 1, uint32_t(seq)});
         }
     }
 
-    // read returns the next bytes: numbers, or all rows of one tensor.
-    const uint8_t * read(size_t size) override {
-        bytes_ += size;
-        if (part_ < parts_.size() && parts_[part_].at == at_) {
-            const tensor_rows & r = parts_[part_++].rows;
-            need(size == r.row * cells_);
-            rows_.resize(size);
-            source_(r, rows_.data());
-            return rows_.data();
+    void read_to(void * dst, size_t size) override {
+        if (at_ == text_.size()) {
+            throw rows_follow{};
         }
-        need(size <= text_.size() - at_ && (part_ == parts_.size() || at_ + size <= parts_[part_].at));
-        const uint8_t * p = text_.data() + at_;
-        at_ += size;
-        return p;
-    }
-
-    void read_to(void * dst, size_t size) override { std::memcpy(dst, read(size), size); }
-
-    size_t n_bytes() override { return bytes_; }
-
-private:
-    struct part {
-        size_t at; // in text_, where these rows follow
-        tensor_rows rows;
-    };
-    uint32_t cells_;
-    row_source source_;
-    std::vector<uint8_t> text_, rows_;
-    std::vector<part> parts_;
-    size_t at_ = 0, part_ = 0, bytes_ = 0;
-
-    static void need(bool ok) {
-        if (!ok) {
+        if (size != sizeof text_[at_]) {
             throw std::runtime_error("llama.cpp reads another state than it writes");
         }
+        std::memcpy(dst, &text_[at_++], size);
     }
 
-    void number(uint32_t v) {
-        auto * p = reinterpret_cast<const uint8_t *>(&v);
-        text_.insert(text_.end(), p, p + sizeof v);
-    }
+    const uint8_t * read(size_t) override { throw std::runtime_error("llama.cpp reads another state than it writes"); }
 
-    void long_number(uint64_t v) {
-        auto * p = reinterpret_cast<const uint8_t *>(&v);
-        text_.insert(text_.end(), p, p + sizeof v);
-    }
+    size_t n_bytes() override { return at_ * sizeof text_[0]; }
+
+private:
+    std::vector<uint32_t> text_;
+    size_t at_ = 0;
 };
 
-// replace makes seq hold rows and nothing else; if that fails, nothing at all.
-int replace(td_model & m, int32_t seq, uint32_t tokens, row_source source, td_error * err) {
+// set_cells makes seq hold positions 0 to n and nothing else. Their rows are what
+// the tensors had there.
+void set_cells(td_model & m, int32_t seq, uint32_t n) {
+    for (size_t cache = 0; cache < m.kv.caches.size(); cache++) {
+        // Of two caches the second is that of the layers with a window.
+        cells_reader r(m, seq, n);
+        try {
+            view(m).state_read(r, seq, cache == 0 ? 0 : state_window_only);
+        } catch (const cells_reader::rows_follow &) {
+            continue;
+        }
+        throw std::runtime_error("llama.cpp reads another state than it writes");
+    }
+}
+
+// change runs f, which sets the rows of seq; if that fails, seq is empty.
+template <typename F> int change(td_model & m, int32_t seq, td_error * err, F f) {
     int rc = guarded(err, int(TD_FAILED), [&]() -> int {
+        llama_synchronize(m.ctx);
         log_capture log;
-        rows_reader r(m, seq, tokens, std::move(source));
-        view(m).state_read(r, seq, 0);
+        f();
         return TD_OK;
     });
     if (rc != TD_OK) {
@@ -271,6 +227,8 @@ int replace(td_model & m, int32_t seq, uint32_t tokens, row_source source, td_er
     }
     return rc;
 }
+
+uint32_t held(const td_model & m, int32_t seq) { return uint32_t(llama_memory_seq_pos_max(m.memory, seq) + 1); }
 
 } // namespace
 
@@ -294,7 +252,7 @@ extern "C" int td_kv_export(td_model * m, int32_t seq, int32_t from, int32_t to,
     return guarded(err, int(TD_FAILED), [&]() -> int {
         llama_synchronize(m->ctx);
         layout_writer w = layout_of(*m, seq);
-        if (to > llama_memory_seq_pos_max(m->memory, seq) + 1) {
+        if (uint32_t(to) > held(*m, seq)) {
             throw std::runtime_error("the sequence has fewer rows");
         }
         for (size_t i : in_order(w)) {
@@ -307,39 +265,46 @@ extern "C" int td_kv_export(td_model * m, int32_t seq, int32_t from, int32_t to,
     });
 }
 
-extern "C" int td_kv_import(td_model * m, int32_t seq, const td_kv_block * blocks, size_t n, td_error * err) {
-    llama_synchronize(m->ctx);
-    uint32_t tokens = 0;
-    for (size_t b = 0; b < n; b++) {
-        tokens += uint32_t(blocks[b].tokens);
-    }
-    auto gather = [&](const tensor_rows & r, uint8_t * dst) {
-        for (size_t b = 0; b < n; b++) {
-            size_t count = size_t(blocks[b].tokens);
-            std::memcpy(dst, blocks[b].rows + r.before * count, r.row * count);
-            dst += r.row * count;
+extern "C" int td_kv_import(td_model * m, int32_t seq, int32_t from, const td_kv_block * blocks, size_t n, td_error * err) {
+    return change(*m, seq, err, [&] {
+        uint32_t tokens = uint32_t(from);
+        if (from > 0 && held(*m, seq) != tokens) {
+            throw std::runtime_error("the rows do not follow those of the sequence");
         }
-    };
-    return replace(*m, seq, tokens, gather, err);
+        for (size_t b = 0; b < n; b++) {
+            tokens += uint32_t(blocks[b].tokens);
+        }
+        set_cells(*m, seq, tokens);
+        layout_writer w = layout_of(*m, seq);
+        size_t before = 0; // bytes of one token in a block that stand before this tensor's
+        for (size_t i : in_order(w)) {
+            const span & s = w.spans[i];
+            size_t at = s.row * size_t(from);
+            for (size_t b = 0; b < n; b++) {
+                size_t count = size_t(blocks[b].tokens);
+                ggml_backend_tensor_set(s.tensor, blocks[b].rows + before * count, at, s.row * count);
+                at += s.row * count;
+            }
+            before += s.row;
+        }
+    });
 }
 
+// td_kv_copy goes through memory of the host, a tensor at a time: llama.cpp's own
+// copy moves the whole room of a sequence, however few rows are wanted.
 extern "C" int td_kv_copy(td_model * m, int32_t src, int32_t dst, int32_t n, td_error * err) {
-    std::vector<span> tensors;
-    int rc = guarded(err, int(TD_FAILED), [&]() -> int {
-        llama_synchronize(m->ctx);
-        layout_writer w = layout_of(*m, src);
-        if (n < 1 || n > llama_memory_seq_pos_max(m->memory, src) + 1) {
+    return change(*m, dst, err, [&] {
+        if (n < 1 || uint32_t(n) > held(*m, src)) {
             throw std::runtime_error("the sequence has fewer rows");
         }
-        for (size_t i : in_order(w)) {
-            tensors.push_back(w.spans[i]);
+        layout_writer from = layout_of(*m, src);
+        set_cells(*m, dst, uint32_t(n));
+        layout_writer to = layout_of(*m, dst);
+        std::vector<uint8_t> rows;
+        for (size_t i : in_order(from)) {
+            rows.resize(from.spans[i].row * size_t(n));
+            ggml_backend_tensor_get(from.spans[i].tensor, rows.data(), 0, rows.size());
+            ggml_backend_tensor_set(to.spans[i].tensor, rows.data(), 0, rows.size());
         }
-        return TD_OK;
     });
-    if (rc != TD_OK) {
-        llama_memory_seq_rm(m->memory, dst, -1, -1);
-        return rc;
-    }
-    auto fetch = [&](const tensor_rows & r, uint8_t * to) { ggml_backend_tensor_get(tensors[r.index].tensor, to, 0, r.row * size_t(n)); };
-    return replace(*m, dst, uint32_t(n), fetch, err);
 }

@@ -65,9 +65,9 @@ func (m *model) Export(seq engine.SeqID, from, to int, dst []byte) error {
 	return nil
 }
 
-func (m *model) Import(seq engine.SeqID, blocks []engine.Rows) error {
+func (m *model) Import(seq engine.SeqID, from int, blocks []engine.Rows) error {
 	m.mustBeSeq(seq)
-	size, total := m.info.KV.Bytes(), 0
+	size, total := m.info.KV.Bytes(), from
 	if size == 0 {
 		return errNoRows
 	}
@@ -82,18 +82,16 @@ func (m *model) Import(seq engine.SeqID, blocks []engine.Rows) error {
 		pins.Pin(unsafe.SliceData(b.Data))
 		list[i] = C.td_kv_block{rows: (*C.uint8_t)(unsafe.SliceData(b.Data)), tokens: C.int32_t(b.Tokens)}
 	}
-	if total == 0 || total > m.info.Context {
-		return fmt.Errorf("llama: import of %d tokens, allowed are 1 to %d", total, m.info.Context)
+	if from < 0 || total <= from || total > m.info.Context {
+		return fmt.Errorf("llama: import of positions %d to %d, allowed are 0 to %d", from, total, m.info.Context)
 	}
-	rc := C.td_kv_import(m.c, C.int32_t(seq), unsafe.SliceData(list), C.size_t(len(list)), &m.err)
+	rc := C.td_kv_import(m.c, C.int32_t(seq), C.int32_t(from), unsafe.SliceData(list), C.size_t(len(list)), &m.err)
 	if rc != C.TD_OK {
 		return errors.New("llama: import: " + cause(errorText(&m.err)))
 	}
 	return nil
 }
 
-// Copy goes through memory of the host, a layer at a time: llama.cpp's own copy
-// moves the whole room of a sequence, however few rows are wanted.
 func (m *model) Copy(src, dst engine.SeqID, n int) error {
 	m.mustBeSeq(src)
 	m.mustBeSeq(dst)

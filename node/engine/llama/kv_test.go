@@ -2,6 +2,7 @@ package llama
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -107,8 +108,18 @@ func restored(t *testing.T, m *model, lengths []int, size int) {
 
 		other := newStream(t, m, 1, telling(), prompt[5:100], nil)
 		other.prefill(prompt[5:100])
-		if err := m.Import(3, blocks); err != nil {
-			t.Fatal(err)
+		for from := 0; len(blocks) > 0; { // one, then two, then all others
+			piece := blocks[:min(len(blocks), 1+from/size)]
+			if from > 2*size {
+				piece = blocks
+			}
+			if err := m.Import(3, from, piece); err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range piece {
+				from += b.Tokens
+			}
+			blocks = blocks[len(piece):]
 		}
 		warm := newStream(t, m, 3, telling(), prompt[:n+3], nil)
 		warm.pos = n
@@ -141,7 +152,8 @@ func TestExportedBytes(t *testing.T) {
 					t.Errorf("rows %v differ", r)
 				}
 			}
-			if err := m.Import(1, inBlocks(t, m, 0, 40, 16)); err != nil {
+			blocks := inBlocks(t, m, 0, 40, 16)
+			if err := errors.Join(m.Import(1, 0, blocks[:2]), m.Import(1, 32, blocks[2:])); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(export(t, m, 0, 0, 40), export(t, m, 1, 0, 40)) {
@@ -176,10 +188,12 @@ func TestRowsRefused(t *testing.T) {
 		"export from below":         func() error { return m.Export(0, -1, 1, make([]byte, 2*size)) },
 		"export of an empty one":    func() error { return m.Export(1, 0, 1, make([]byte, size)) },
 		"export into little":        func() error { return m.Export(0, 0, 2, make([]byte, size)) },
-		"import of nothing":         func() error { return m.Import(1, nil) },
-		"import of short rows":      func() error { return m.Import(1, rows(2, 2*size-1)) },
-		"import of no tokens":       func() error { return m.Import(1, rows(0, 0)) },
-		"import beyond the context": func() error { return m.Import(1, rows(257, 257*size)) },
+		"import of nothing":         func() error { return m.Import(1, 0, nil) },
+		"import of short rows":      func() error { return m.Import(1, 0, rows(2, 2*size-1)) },
+		"import of no tokens":       func() error { return m.Import(1, 0, rows(0, 0)) },
+		"import beyond the context": func() error { return m.Import(1, 0, rows(257, 257*size)) },
+		"import from below":         func() error { return m.Import(1, -1, rows(1, size)) },
+		"import behind nothing":     func() error { return m.Import(1, 1, rows(1, size)) },
 		"copy onto itself":          func() error { return m.Copy(0, 0, 1) },
 		"copy beyond the end":       func() error { return m.Copy(0, 1, n+1) },
 		"copy of an empty one":      func() error { return m.Copy(1, 0, 1) },
@@ -192,7 +206,7 @@ func TestRowsRefused(t *testing.T) {
 		}
 	}
 	e := tiny(t, Options{Embeddings: true, Sequences: 2})
-	if len(e.info.KV.Layers) != 0 || e.Import(0, rows(1, size)) == nil || e.Export(0, 0, 1, make([]byte, size)) == nil || e.Copy(0, 1, 1) == nil {
+	if len(e.info.KV.Layers) != 0 || e.Import(0, 0, rows(1, size)) == nil || e.Export(0, 0, 1, make([]byte, size)) == nil || e.Copy(0, 1, 1) == nil {
 		t.Error("an embedding model moves rows")
 	}
 }
@@ -220,7 +234,7 @@ func BenchmarkRows(b *testing.B) {
 	b.Run("import", func(b *testing.B) {
 		b.SetBytes(total)
 		for b.Loop() {
-			if err := m.Import(1, blocks); err != nil {
+			if err := m.Import(1, 0, blocks); err != nil {
 				b.Fatal(err)
 			}
 		}

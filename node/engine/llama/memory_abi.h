@@ -10,6 +10,10 @@
 
 #include "abi.h"
 
+// state_window_only is the flag with which only the cache of the layers with a window
+// is read or written.
+constexpr uint32_t state_window_only = 1;
+
 class state_writer {
 public:
     virtual ~state_writer() = default;

@@ -36,6 +36,7 @@ int main() {
     SAME(state_reader, llama_io_read_i, read_to)
     SAME(state_reader, llama_io_read_i, n_bytes)
     static_assert(sizeof(state_writer) == sizeof(llama_io_write_i) && sizeof(state_reader) == sizeof(llama_io_read_i), "fields");
+    static_assert(state_window_only == LLAMA_STATE_SEQ_FLAGS_SWA_ONLY && state_window_only == LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY, "flag");
     static_assert(std::is_same<llama_state_seq_flags, uint32_t>::value, "flags");
     void (llama_memory_i::*write)(llama_io_write_i &, llama_seq_id, uint32_t) const = &llama_memory_i::state_write;
     void (llama_memory_i::*read)(llama_io_read_i &, llama_seq_id, uint32_t) = &llama_memory_i::state_read;
