@@ -15,9 +15,10 @@ const (
 	// milliseconds, so that Close need not wait long.
 	faultStep = 8 << 20
 	// faultAhead is how far the faulted memory is kept ahead of what was ever in
-	// use. A store that stays small thus takes little memory, and one that fills at
-	// some GB/s is not slowed by page faults.
-	faultAhead = 64 << 20
+	// use. A store that stays small thus takes little memory, one that fills at some
+	// GB/s is not slowed by page faults, and what a small model computes in its first
+	// minutes finds memory that was faulted in before there was anything to compute.
+	faultAhead = 256 << 20
 )
 
 // Arena is one region of memory outside the Go heap from which payloads are
