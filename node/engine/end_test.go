@@ -312,3 +312,24 @@ func TestHooksAndDurations(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestContinued: an answer that was begun elsewhere goes on as if it had not been
+// interrupted, wherever that was.
+func TestContinued(t *testing.T) {
+	r := engine.Request{Label: "r", Tokens: words(t, prompt(50)), MaxTokens: 12, Sampling: engine.Sampling{Temperature: 1, Seed: 7}}
+	whole := alone(t, enginetest.Options{}, r)
+	for n := range len(whole) {
+		e, _ := start(t, enginetest.Options{}, engine.Config{})
+		part := r
+		part.Generated = words(t, whole[:n])[len(words(t, "")):]
+		rest, result := ask(t, e, part)
+		if whole[:n]+rest != whole || result.PromptTokens != len(r.Tokens) || result.Generated != len(whole)-n || result.Reason != engine.FinishLength {
+			t.Errorf("after %d tokens: %q, want %q; %+v", n, rest, whole[n:], result)
+		}
+	}
+	e, _ := start(t, enginetest.Options{}, engine.Config{})
+	r.Generated = words(t, whole)
+	if _, err := e.Submit(t.Context(), r); err == nil {
+		t.Error("an answer that is complete goes on")
+	}
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,7 +101,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (*Sequence, error) {
 		return nil, err
 	}
 	defer e.mu.users.Done()
-	sampler, err := e.backend.NewSampler(r.Sampling, r.Tokens, nil)
+	sampler, err := e.backend.NewSampler(r.Sampling, r.Tokens, r.Generated)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +122,16 @@ func (e *Engine) validate(r Request) error {
 	if e.info.Pooled {
 		return ErrNoGeneration
 	}
-	if len(r.Tokens)+1 > e.context {
-		return &PromptTooLongError{Tokens: len(r.Tokens), Context: e.context}
+	if n := len(r.Tokens) + len(r.Generated); n+1 > e.context {
+		return &PromptTooLongError{Tokens: n, Context: e.context}
+	}
+	if n := len(r.Generated); r.MaxTokens > 0 && n >= r.MaxTokens {
+		return fmt.Errorf("engine: %d tokens were generated already, at most %d are wanted", n, r.MaxTokens)
+	}
+	if len(r.Generated) > 0 {
+		if err := e.checkTokens(r.Generated); err != nil {
+			return err
+		}
 	}
 	return e.checkTokens(r.Tokens)
 }
@@ -186,7 +195,7 @@ func (e *Engine) newSequence(r Request, sampler Sampler) *Sequence {
 	s := &Sequence{
 		engine: e, label: r.Label, salt: r.Salt, prompt: len(r.Tokens), limit: limit, noReuse: r.NoReuse,
 		sampling: r.Sampling, sampler: sampler, submitted: e.config.Now(), done: make(chan struct{}),
-		tokens: append(make([]Token, 0, min(limit, len(r.Tokens)+answerRoom)), r.Tokens...),
+		tokens: append(append(make([]Token, 0, min(limit, len(r.Tokens)+len(r.Generated)+answerRoom)), r.Tokens...), r.Generated...),
 		cached: len(r.Tokens), result: Result{PromptTokens: len(r.Tokens)},
 		out: outbox{limit: e.config.OutputBuffer, now: e.config.Now, wake: make(chan struct{}, 1)}, blocks: r.Blocks,
 	}

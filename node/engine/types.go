@@ -14,7 +14,8 @@ type Token = int32
 type Request struct {
 	Label     string  // names the request in events; the engine does not read it
 	Tokens    []Token // the whole prompt, at least one
-	MaxTokens int     // tokens to generate; 0: until the context is full
+	Generated []Token // what was generated elsewhere so far: the answer goes on behind it
+	MaxTokens int     // tokens to generate, Generated included; 0: until the context is full
 	Sampling  Sampling
 	Salt      string // sequences share resident prefixes only if their salts are equal
 	NoReuse   bool   // compute every token, whatever is resident or kept
@@ -93,7 +94,7 @@ type Result struct {
 	CachedTokens int // of the prompt, not computed because they were resident or restored; known from the first token on
 	// RestoredTokens are those of CachedTokens that came from Blocks.
 	RestoredTokens int
-	Generated      int           // tokens that Next returned or will return
+	Generated      int           // tokens that Next returned or will return, without Request.Generated
 	Queue          time.Duration // from Submit to the first prefill step
 	Prefill        time.Duration // from there to the first token
 	Decode         time.Duration // from the first to the last token

@@ -81,6 +81,9 @@ typedef struct {
 // td_load returns NULL with err filled; err->text is empty if goProgress
 // refused to go on.
 td_model * td_load(const td_options * o, td_info * info, td_error * err);
+// td_load_vocab reads no weights: of its model only the functions for vocabularies
+// and td_free may be used, and of info chat_template, context_train and embeds hold.
+td_model * td_load_vocab(const char * path, td_info * info, td_error * err);
 void td_free(td_model * m);
 
 // The arrays that td_decode reads, each of info.batch entries.

@@ -306,6 +306,26 @@ extern "C" td_model * td_load(const td_options * o, td_info * info, td_error * e
     });
 }
 
+extern "C" td_model * td_load_vocab(const char * path, td_info * info, td_error * err) {
+    return guarded(err, static_cast<td_model *>(nullptr), [&]() -> td_model * {
+        log_capture log;
+        llama_model_params p = llama_model_default_params();
+        p.vocab_only = true;
+        p.use_mmap = false;
+        auto m = std::make_unique<td_model>();
+        m->model = llama_model_load_from_file(path, p);
+        if (!m->model) {
+            throw std::runtime_error(log.text("the vocabulary could not be loaded"));
+        }
+        index_vocab(*m);
+        std::memset(info, 0, sizeof *info);
+        info->chat_template = llama_model_chat_template(m->model, nullptr);
+        info->context_train = llama_model_n_ctx_train(m->model);
+        info->embeds = only_embeds(m->model);
+        return m.release();
+    });
+}
+
 extern "C" void td_free(td_model * m) { delete m; }
 
 extern "C" td_batch td_get_batch(td_model * m) {
