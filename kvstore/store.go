@@ -45,6 +45,8 @@ type Store struct {
 
 	pinsFile sync.Mutex // held while the file of pins is written
 
+	journal journal // of what comes and goes; written under mu
+
 	mu struct {
 		sync.Mutex
 		tree     *prefix.Tree
@@ -86,6 +88,8 @@ func Open(o Options) (*Store, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.tree = prefix.New(prefix.Tick(halfLife))
+	s.journal.wake = make(chan struct{})
+	s.mu.tree.Changed = s.journal.note
 	s.mu.ram, s.mu.writing = map[block.ID]*held{}, map[block.ID]*Writer{}
 	s.mu.loading, s.mu.pins = map[block.ID]*load{}, map[block.ID]struct{}{}
 	s.mu.progress = sync.NewCond(&s.mu)

@@ -122,6 +122,10 @@ type Tree struct {
 	heaps    [tierCount]heap
 	totals   [tierCount]Totals
 	pins     int
+
+	// Changed is called whenever a block comes into a tier or goes; it must not use
+	// the tree. It may be nil.
+	Changed func(tier Tier, id block.ID, present bool)
 }
 
 // New makes an empty tree in which a use counts half after halfLife ticks.
@@ -244,6 +248,9 @@ func (t *Tree) count(n *node, tier Tier, sign int) {
 	s.Blocks += sign
 	s.Tokens += int64(sign) * int64(n.count)
 	s.Bytes += int64(sign) * n.bytes
+	if t.Changed != nil {
+		t.Changed(tier, n.id, sign > 0)
+	}
 }
 
 // drop removes a node that nobody needs, and its ancestors that were there only for
