@@ -287,6 +287,9 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.mu.stats
+	for _, q := range e.mu.queue {
+		s.Waiting += len(q.tokens)
+	}
 	s.Running, s.Queued, s.Parked = e.mu.slots, len(e.mu.queue)+len(e.mu.embeds), len(e.mu.parked)
 	if !e.mu.idle {
 		s.Stalled = e.config.Now().Sub(e.mu.since)

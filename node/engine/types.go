@@ -117,6 +117,10 @@ type Stats struct {
 	Generated int64 // tokens generated
 	Steps     int64 // calls of the model
 	LastStep  time.Time
+	Waiting   int           // prompt tokens of queued and running sequences that are still to be computed
+	TokenTime time.Duration // that one token of a prompt takes, as measured lately; 0: unknown
+	StepTime  time.Duration // of a step in which sequences only decode, as measured lately; 0: unknown
+	StepWidth float64       // sequences in such a step
 	// Stalled is how long there has been work that a step could do without a step
 	// having ended; 0 if there is none. A watchdog may act on it.
 	Stalled time.Duration
