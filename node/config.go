@@ -63,8 +63,19 @@ type Config struct {
 
 	// LoadBackend opens a model file; nil is llama.Load.
 	LoadBackend func(ctx context.Context, o llama.Options) (engine.Backend, error)
-	LogOutput   io.Writer // nil: standard error
+	// OpenReader opens the vocabulary of a model file; nil is llama.OpenReader.
+	OpenReader func(path string) (VocabReader, error)
+	DrainTime  time.Duration // requests may go on for so long after the node was told to stop; 0: 30 s
+	Heartbeat  time.Duration // of the agreement; 0: as package quorum says
+	DeadAfter  time.Duration // failed nodes are forgotten after it; 0: as package cluster says
+	LogOutput  io.Writer     // nil: standard error
 }
+
+// Where other nodes find this one, unless told otherwise.
+const (
+	defaultGossip = "0.0.0.0:9495"
+	defaultPeer   = "0.0.0.0:9496"
+)
 
 // option describes one setting once: its flag, its environment variable
 // (NODE_ and the flag's name in capitals), its YAML key (the flag's name), its
@@ -92,8 +103,8 @@ func options() []option {
 		text("name", "NAME", defaultName(), "name of this node", "1 to 63 letters, digits, dots and hyphens", nodeName, func(c *Config) *string { return &c.Name }),
 		text("data-dir", "DIR", defaultDataDir(), "folder for models, KV blocks and identity", "a folder", needText, func(c *Config) *string { return &c.DataDir }),
 		text("listen", "ADDR", "127.0.0.1:9494", "address of API and web page", "host:port", address, func(c *Config) *string { return &c.Listen }),
-		text("gossip", "ADDR", "0.0.0.0:9495", "address for gossip (TCP and UDP)", "host:port", address, func(c *Config) *string { return &c.Gossip }),
-		text("peer", "ADDR", "0.0.0.0:9496", "address for peer links (UDP and TCP)", "host:port", address, func(c *Config) *string { return &c.Peer }),
+		text("gossip", "ADDR", defaultGossip, "address for gossip (TCP and UDP)", "host:port", address, func(c *Config) *string { return &c.Gossip }),
+		text("peer", "ADDR", defaultPeer, "address for peer links (UDP and TCP)", "host:port", address, func(c *Config) *string { return &c.Peer }),
 		text("advertise", "HOST", "", "host or IP that other nodes reach this one by", "a host name or IP address", anyText, func(c *Config) *string { return &c.Advertise }),
 		list("model", "REF", "model to serve: a path, name:tag, hf.co/org/repo[:quant], an https URL", "a model reference", needText, func(c *Config) *[]string { return &c.Models }),
 		number("ctx", "4096", "context of one request in tokens", 16, 1<<20, func(c *Config) *int { return &c.Context }),
@@ -225,12 +236,6 @@ func (c *Config) cross() []error {
 	var faults []error
 	if c.Secret != "" && c.SecretFile != "" {
 		faults = append(faults, errors.New("--secret and --secret-file: both are given; allowed: one of them"))
-	}
-	if len(c.Join) > 0 {
-		faults = append(faults, fmt.Errorf("--join: %q: this version serves one node; allowed: no --join", strings.Join(c.Join, ",")))
-	}
-	if c.Role == "prefill" || c.Role == "decode" {
-		faults = append(faults, fmt.Errorf("--role: %q: this version serves one node, which does both; allowed: auto, hybrid", c.Role))
 	}
 	return faults
 }

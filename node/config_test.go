@@ -38,7 +38,7 @@ func TestLoadConfigListsAllFaults(t *testing.T) {
 	_, _, err := LoadConfig(Sources{
 		YAMLName: "t.yaml", YAML: map[string][]string{"kv-type": {"banana"}, "colour": {"red"}},
 		Env:   []string{"NODE_CTX=many"},
-		Flags: map[string][]string{"parallel": {"0"}, "listen": {"here"}, "kv-ram": {"lots"}, "api-key": {"short"}, "secret": {"abc"}, "role": {"prefill"}, "join": {"other"}, "name": {"a b"}, "keep-alive": {"5"}, "backends": {"/does/not/exist"}},
+		Flags: map[string][]string{"parallel": {"0"}, "listen": {"here"}, "kv-ram": {"lots"}, "api-key": {"short"}, "secret": {"abc"}, "role": {"cook"}, "join": {"a b:x"}, "name": {"a b"}, "keep-alive": {"5"}, "backends": {"/does/not/exist"}},
 	})
 	if err == nil {
 		t.Fatal("no error")
@@ -47,7 +47,7 @@ func TestLoadConfigListsAllFaults(t *testing.T) {
 		`t.yaml: kv-type: "banana": is not known; allowed: f16, q8_0, q4_0`, `t.yaml: colour: there is no such setting`,
 		`NODE_CTX: "many": is not a whole number; allowed: a whole number from 16`, `--parallel: "0": is out of range`,
 		`--listen: "here": is not host:port`, `--kv-ram: "lots": is not a size; allowed: a size such as 512MiB`,
-		`--api-key: (hidden): has 5 characters`, `--secret: (hidden): has 3 characters`, `--role: "prefill"`, `--join: "other"`, `--name: "a b": has the character ' '`,
+		`--api-key: (hidden): has 5 characters`, `--secret: (hidden): has 3 characters`, `--role: "cook": is not known; allowed: auto, hybrid, prefill, decode`, `--join: "a b:x"`, `--name: "a b": has the character ' '`,
 		`--keep-alive: "5": is not a time`, `--backends: "/does/not/exist": is no folder`,
 	} {
 		if !strings.Contains(err.Error(), want) {

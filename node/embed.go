@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,10 +12,36 @@ import (
 	"tandem/node/engine"
 )
 
-// Embed computes one vector of unit length per input.
+// Embed computes one vector of unit length per input, on this node if it has the
+// model, else on one that has it.
 func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult, error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
+	m, err := n.find(r.Model)
+	if err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	if m.here {
+		return n.embedHere(ctx, r)
+	}
+	var a embedAnswer
+	if err := n.ask(ctx, m, serviceEmbed, r, &a, embedMax); err != nil {
+		return api.EmbedResult{}, refusal(r.Model, err)
+	}
+	if a.Refused != nil {
+		return api.EmbedResult{}, a.Refused
+	}
+	if a.Result == nil {
+		return api.EmbedResult{}, refusal(r.Model, errors.New("the other node sent no result"))
+	}
+	return *a.Result, nil
+}
+
+// embedMax bounds the vectors that another node may send, in bytes of JSON.
+const embedMax = 64 << 20
+
+// embedHere computes vectors with this node's engine.
+func (n *Node) embedHere(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult, error) {
 	start := time.Now()
 	m, err := n.store.Resolve(r.Model)
 	if err != nil {
@@ -115,15 +142,15 @@ func (n *Node) Detokenize(ctx context.Context, model string, tokens []int32) (st
 }
 
 // withVocab uses the vocabulary of a model, loading it if need be.
-func (n *Node) withVocab(ctx context.Context, model string, use func(engine.Vocab) error) error {
-	m, err := n.store.Resolve(model)
+func (n *Node) withVocab(ctx context.Context, model string, with func(engine.Vocab) error) error {
+	m, err := n.find(model)
 	if err != nil {
 		return refusal(model, err)
 	}
-	lease, err := n.pool.Acquire(ctx, generating(m))
+	u, err := n.use(ctx, m)
 	if err != nil {
 		return refusal(model, err)
 	}
-	defer lease.Release(nil)
-	return refusal(model, use(lease.Engine().Vocab()))
+	defer u.release(nil)
+	return refusal(model, with(u.reader.vocab))
 }

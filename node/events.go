@@ -54,6 +54,35 @@ type (
 		Prefill      string `json:"prefill"`
 		Reason       string `json:"reason"`
 	}
+	// RequestMoved comes when the node that computed a request was lost, or gave it up,
+	// and another one goes on with it.
+	RequestMoved struct {
+		ID     string `json:"id"`
+		Model  string `json:"model"`
+		From   string `json:"from"`
+		To     string `json:"to"`
+		Tokens int    `json:"tokens"` // that had been generated
+		Reason string `json:"reason"`
+	}
+	// RequestRefused comes when a node did not take a request, which others are asked
+	// to take then.
+	RequestRefused struct {
+		Node   string `json:"node"`
+		Reason string `json:"reason"`
+	}
+	// MemberChanged comes when a node joins, changes its role or state, or goes.
+	MemberChanged struct {
+		ID    string `json:"id"`
+		Name  string `json:"name"`
+		State string `json:"state"`
+		Role  string `json:"role"`
+	}
+	// LeaderChanged comes when another node leads, or none does.
+	LeaderChanged struct {
+		Leader string `json:"leader"` // id; "" is none
+		Quorum bool   `json:"quorum"`
+		Reason string `json:"reason,omitempty"`
+	}
 	// RequestFinished comes once for every request that was decoded, also for
 	// those that were refused.
 	RequestFinished struct {
@@ -130,6 +159,10 @@ func (ModelLoaded) kind() string     { return "model_loaded" }
 func (ModelUnloaded) kind() string   { return "model_unloaded" }
 func (ModelFailed) kind() string     { return "model_failed" }
 func (RequestPlaced) kind() string   { return "request_placed" }
+func (RequestMoved) kind() string    { return "request_moved" }
+func (RequestRefused) kind() string  { return "request_refused" }
+func (MemberChanged) kind() string   { return "member_changed" }
+func (LeaderChanged) kind() string   { return "leader_changed" }
 func (RequestFinished) kind() string { return "request_finished" }
 func (RequestParked) kind() string   { return "request_parked" }
 func (EngineRetried) kind() string   { return "engine_retried" }
@@ -145,6 +178,10 @@ func (ModelLoaded) level() slog.Level     { return slog.LevelInfo }
 func (ModelUnloaded) level() slog.Level   { return slog.LevelInfo }
 func (ModelFailed) level() slog.Level     { return slog.LevelError }
 func (RequestPlaced) level() slog.Level   { return slog.LevelDebug }
+func (RequestMoved) level() slog.Level    { return slog.LevelWarn }
+func (RequestRefused) level() slog.Level  { return slog.LevelWarn }
+func (MemberChanged) level() slog.Level   { return slog.LevelInfo }
+func (LeaderChanged) level() slog.Level   { return slog.LevelInfo }
 func (RequestFinished) level() slog.Level { return slog.LevelInfo }
 func (RequestParked) level() slog.Level   { return slog.LevelWarn }
 func (EngineRetried) level() slog.Level   { return slog.LevelError }

@@ -34,12 +34,8 @@ func (n *Node) openKeeper() (*keeper, error) {
 	if n.cfg.KVRAM == 0 {
 		return nil, nil
 	}
-	secret, err := clusterSecret(n.cfg)
-	if err != nil {
-		return nil, err
-	}
-	k := &keeper{}
-	if k.key, err = blockKey(secret); err != nil {
+	k, err := &keeper{}, error(nil)
+	if k.key, err = blockKey(n.secret); err != nil {
 		return nil, err
 	}
 	k.mu.shapes = map[block.Fingerprint]block.Shape{}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tandem/node/api"
@@ -69,15 +70,27 @@ type library struct {
 }
 
 func (l *library) List(ctx context.Context) ([]api.Model, error) {
-	list, err := l.store.List(ctx)
+	out, err := l.here(ctx)
 	if err != nil {
 		return nil, refusal("", err)
 	}
+	if l.node != nil {
+		have := func(name string) bool {
+			return slices.ContainsFunc(out, func(m api.Model) bool { return m.Name == name })
+		}
+		out = append(out, l.node.peers.cards(have)...)
+	}
+	return out, nil
+}
+
+// here are the models on this machine.
+func (l *library) here(ctx context.Context) ([]api.Model, error) {
+	list, err := l.store.List(ctx)
 	out := make([]api.Model, 0, len(list))
 	for _, m := range list {
 		out = append(out, l.describe(m))
 	}
-	return out, nil
+	return out, err
 }
 
 // describe is one model of a list; the context is the one enforced here.
@@ -127,6 +140,9 @@ func (l *library) Loaded() []api.LoadedModel {
 func (l *library) Pull(ctx context.Context, ref string, progress func(api.PullProgress)) error {
 	var bytes int64
 	pull := l.store.Pull
+	if l.node != nil {
+		pull = l.node.pull
+	}
 	if l.node == nil && IsPath(ref) { // only a person at this machine may name its files
 		pull = l.store.Import
 	}

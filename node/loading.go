@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/node/api"
 	"tandem/node/chat"
 	"tandem/node/engine"
 	"tandem/node/engine/llama"
@@ -75,7 +74,7 @@ func (n *Node) provide(ctx context.Context, ref string) (string, error) {
 	}
 	n.setReady(fmt.Errorf("model %s is being pulled", ref))
 	shown := time.Time{}
-	m, err := n.store.Pull(ctx, ref, func(p models.Progress) {
+	m, err := n.pull(ctx, ref, func(p models.Progress) {
 		if time.Since(shown) > 5*time.Second {
 			shown = time.Now()
 			n.log.Info("pulling", "ref", ref, "status", p.Status, "bytes", p.Completed, "of", p.Total)
@@ -152,13 +151,18 @@ func (n *Node) openEngine(ctx context.Context, spec engine.Spec) (*engine.Engine
 	if err != nil {
 		return nil, err
 	}
-	format, err := n.newAnswerFormat(spec, backend)
+	var metadata map[string]any
+	if _, file, err := n.store.Inspect(spec.Model); err == nil {
+		metadata = file.Metadata
+	}
+	info := backend.Info()
+	format, err := newAnswerFormat(backend.Vocab(), info.ChatTemplate, metadata)
 	if err != nil {
 		backend.Close()
 		return nil, err
 	}
 	e := engine.New(backend, engine.Config{Parallel: n.cfg.Parallel, QueueLimit: queueLimit(n.cfg.Queue), Hooks: n.engineHooks(spec.Name)})
-	m := &loadedModel{engine: e, format: format}
+	m := &loadedModel{engine: e, reader: reader{vocab: e.Vocab(), format: format, context: e.Info().Context, pooled: info.Pooled}}
 	n.mu.Lock()
 	n.mu.loaded[spec.Name] = m
 	n.mu.Unlock()
@@ -225,20 +229,13 @@ type answerFormat struct {
 	markers      map[engine.Token][]byte // control tokens that answers show as text
 }
 
-// template is the one for a request.
-func (f *answerFormat) template(r *api.Request) *chat.Template {
-	if len(r.Tools) > 0 && r.ToolChoice.Mode != "none" {
-		return f.tools
-	}
-	return f.plain
-}
-
 // toolTemplateKey is where some files (those of Hermes) keep a second template,
 // for conversations with tools.
 const toolTemplateKey = "tokenizer.chat_template.tool_use"
 
-func (n *Node) newAnswerFormat(spec engine.Spec, b engine.Backend) (*answerFormat, error) {
-	v := b.Vocab()
+// newAnswerFormat parses the templates of a model: the one of its chats, and the one
+// in the metadata of its file, if any.
+func newAnswerFormat(v engine.Vocab, source string, metadata map[string]any) (*answerFormat, error) {
 	text := func(t engine.Token) string {
 		if t < 0 {
 			return ""
@@ -246,16 +243,14 @@ func (n *Node) newAnswerFormat(spec engine.Spec, b engine.Backend) (*answerForma
 		return string(v.Piece(t, true))
 	}
 	options := chat.Options{BOS: text(v.BOS()), EOS: text(v.EOS()), ControlTexts: v.ControlTexts()}
-	plain, err := chat.Parse(b.Info().ChatTemplate, options)
+	plain, err := chat.Parse(source, options)
 	if err != nil {
 		return nil, err
 	}
 	f := &answerFormat{plain: plain, tools: plain, markers: map[engine.Token][]byte{}}
-	if _, file, err := n.store.Inspect(spec.Model); err == nil {
-		if source, ok := file.Metadata[toolTemplateKey].(string); ok {
-			if f.tools, err = chat.Parse(source, options); err != nil {
-				return nil, err
-			}
+	if source, ok := metadata[toolTemplateKey].(string); ok {
+		if f.tools, err = chat.Parse(source, options); err != nil {
+			return nil, err
 		}
 	}
 	for _, marker := range append(f.plain.Markers(), f.tools.Markers()...) {

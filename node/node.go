@@ -42,12 +42,17 @@ const (
 type Node struct {
 	cfg     Config
 	id      string
+	secret  string // of the cluster
 	log     *slog.Logger
 	lock    *os.File // held on the data folder
 	store   *models.Store
 	keeper  *keeper // nil: no KV blocks are kept
 	kvAdmin *kvAdmin
 	pool    *engine.Pool
+	vocabs  *vocabs
+	library *library
+	peers   *peers // nil: this node is alone
+	told    told
 	events  *eventHub
 	metrics *metrics
 	api     *api.Server
@@ -78,7 +83,7 @@ type Node struct {
 // loadedModel is what the node keeps beside an engine.
 type loadedModel struct {
 	engine *engine.Engine
-	format *answerFormat
+	reader reader
 	kept   atomic.Pointer[keptModel] // nil: the digest of its file is not known yet
 }
 
@@ -92,6 +97,12 @@ func New(cfg Config) (*Node, error) {
 	n.mu.notReady = errors.New("the node is starting")
 	if n.cfg.LoadBackend == nil {
 		n.cfg.LoadBackend = llama.Load
+	}
+	if n.cfg.DrainTime == 0 {
+		n.cfg.DrainTime = drainTime
+	}
+	if n.cfg.OpenReader == nil {
+		n.cfg.OpenReader = openReader
 	}
 
 	loadGPUBackends(cfg.Backends)
@@ -113,6 +124,9 @@ func (n *Node) open() error {
 	if n.id, err = nodeID(filepath.Join(n.cfg.DataDir, "node-id")); err != nil {
 		return err
 	}
+	if n.secret, err = clusterSecret(n.cfg); err != nil {
+		return err
+	}
 	if n.keys, err = n.apiKeys(); err != nil {
 		return err
 	}
@@ -126,8 +140,10 @@ func (n *Node) open() error {
 		return err
 	}
 	n.pool, n.kvAdmin = engine.NewPool(n.poolConfig()), newKVAdmin(n)
+	n.vocabs = &vocabs{node: n}
+	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
 	n.api = api.New(api.Config{
-		Generator: n, Library: &library{node: n, store: n.store, context: n.cfg.Context}, Admin: n, KV: n.kvAdmin, Page: webui.Handler(),
+		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Page: webui.Handler(),
 		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version,
 		Observe: n.observe, Logger: n.log,
 	})
@@ -147,12 +163,21 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx), n.keeper.close())
 	}
 	n.addr = listener.Addr().String()
+	if n.peers, err = n.openPeers(); err != nil {
+		var taken *portsTaken
+		if !errors.As(err, &taken) {
+			n.stop()
+			return errors.Join(err, listener.Close(), n.pool.Close(ctx), n.keeper.close())
+		}
+		n.log.Warn(err.Error())
+	}
 	close(n.listening)
 
 	served := make(chan error, 1)
 	n.goFunc(func() { served <- n.server.Serve(api.Listener(listener)) })
 	n.goFunc(func() { n.prepareDefault(n.stopping) })
 	n.goFunc(n.kvAdmin.checkKV)
+	n.goFunc(func() { n.store.PrepareSharing(n.stopping) })
 
 	select {
 	case <-ctx.Done():
@@ -165,24 +190,40 @@ func (n *Node) Run(ctx context.Context) error {
 // close undoes Run in reverse: no new requests, running ones finish, then
 // everything that still runs is cut off and the engines are freed.
 func (n *Node) close() error {
-	n.log.Info("stopping", "drain", drainTime)
+	n.log.Info("stopping", "drain", n.cfg.DrainTime)
 	n.stop()
-	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	n.peers.draining()
+	drain, cancel := context.WithTimeout(context.Background(), n.cfg.DrainTime)
 	defer cancel()
-	err := n.server.Shutdown(drain)
+	err := errors.Join(n.server.Shutdown(drain), n.quiet(drain))
 	if errors.Is(err, context.DeadlineExceeded) {
 		n.log.Warn("requests were still running; they are cut off")
-		n.cutOff(api.Busy(http.StatusServiceUnavailable, drainTime, "the node is stopping"))
+		n.cutOff(api.Busy(http.StatusServiceUnavailable, n.cfg.DrainTime, "the node is stopping"))
 		cut, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		err = errors.Join(n.server.Shutdown(cut), n.server.Close())
+		err = errors.Join(n.server.Shutdown(cut), n.server.Close(), n.quiet(cut))
 	}
 	n.cutOff(context.Canceled)
 	end, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	err = errors.Join(err, n.pool.Close(end))
+	err = errors.Join(err, n.peers.close(), n.pool.Close(end))
+	n.vocabs.end()
 	n.tasks.Wait()
 	return errors.Join(err, n.keeper.close())
+}
+
+// quiet waits until no request runs here, also none of other nodes.
+func (n *Node) quiet(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for n.running.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // goFunc runs fn on a goroutine that close waits for.
@@ -200,6 +241,9 @@ func (n *Node) Listening() <-chan struct{} { return n.listening }
 // Closed is closed when Run has returned.
 func (n *Node) Closed() <-chan struct{} { return n.closed }
 
+// ID is the identity of the node.
+func (n *Node) ID() string { return n.id }
+
 // Addr is the address of API and page, after Listening.
 func (n *Node) Addr() string { return n.addr }
 
@@ -211,6 +255,9 @@ func (n *Node) Welcome() string {
 	fmt.Fprintf(&b, "  web page    %s\n", url)
 	fmt.Fprintf(&b, "  OpenAI API  %s/v1\n", url)
 	fmt.Fprintf(&b, "  Ollama API  OLLAMA_HOST=%s\n", url)
+	if line := n.joinLine(); line != "" {
+		fmt.Fprintf(&b, "  next box    %s\n", line)
+	}
 	if len(n.keys) > 0 && len(n.cfg.APIKeys) == 0 {
 		fmt.Fprintf(&b, "  API key     %s  (made because --listen is open to the network; kept in the data folder)\n", n.keys[0].Secret)
 	}

@@ -12,6 +12,7 @@ import (
 	"tandem/node/grammar"
 	"tandem/node/models"
 	"tandem/node/models/gguf"
+	"tandem/scheduler"
 )
 
 // memoryRetry is what a client is told when a model does not fit beside those
@@ -40,12 +41,27 @@ func refusal(model string, err error) error {
 		schema    *grammar.Error
 		syntax    *grammar.SyntaxError
 		rendering *chat.RenderError
+		busy      *scheduler.Busy
+		notReady  *scheduler.NotReadyError
+		unknown   *scheduler.UnknownModelError
+		tooLong   *scheduler.TooLongError
+		lost      *lostError
 	)
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, &busy):
+		return api.Busy(http.StatusTooManyRequests, busy.RetryAfter, "%s", busy.Error())
+	case errors.As(err, &notReady):
+		return api.Busy(http.StatusServiceUnavailable, notReady.RetryAfter, "%s", notReady.Error())
+	case errors.As(err, &unknown):
+		return api.NotFound(model)
+	case errors.As(err, &tooLong):
+		return api.ContextExceeded(tooLong.Tokens, tooLong.Max)
+	case errors.As(err, &lost):
+		return api.Busy(http.StatusServiceUnavailable, time.Second, "%s; try again", lost.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.As(err, &name):

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"golang.org/x/sync/errgroup"
 
+	"tandem/cluster/member"
 	"tandem/node/api"
 	"tandem/node/chat"
 	"tandem/node/engine"
@@ -20,9 +20,10 @@ import (
 
 // Generate runs one request, top to bottom:
 //
-//	find and load the model → render and tokenise → constrain → find kept blocks →
-//	place → admit → (fetch and restore, prefill, keep blocks, all in the engine) →
-//	decode → assemble text → split reasoning and tool calls → emit
+//	find the model → render and tokenise → constrain → place → hand over, to this
+//	node's engine or another's → (find kept blocks, fetch and restore, prefill, keep
+//	blocks, decode, all in the engine) → assemble text → split reasoning and tool
+//	calls → emit
 //
 // Until out.Accepted is called an error refuses the request; it is turned into an
 // HTTP status by refusal. Afterwards it ends the stream. Whatever happens, when
@@ -31,33 +32,25 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 	n.running.Add(1)
 	defer n.running.Add(-1)
 	start := time.Now()
-	model, err := n.store.Resolve(r.Model)
+	model, err := n.find(r.Model)
 	if err != nil {
 		return api.Result{}, refusal(r.Model, err)
 	}
-	if r.LoadOnly && r.KeepAlive != nil && *r.KeepAlive == 0 {
-		return api.Result{Total: time.Since(start)}, refusal(r.Model, n.unload(ctx, model.Name))
-	}
-	lease, err := n.pool.Acquire(ctx, generating(model))
-	if err != nil {
-		return api.Result{}, refusal(r.Model, err)
-	}
-	defer func() { lease.Release(r.KeepAlive) }()
-	result := api.Result{Load: lease.LoadTime()}
 	if r.LoadOnly {
-		result.Total = time.Since(start)
-		return result, nil
+		err := n.loadOnly(ctx, model, r.KeepAlive)
+		return api.Result{Total: time.Since(start)}, refusal(r.Model, err)
 	}
-
-	n.store.Used(model.Name)
-	loaded := n.loaded(lease.Engine())
-	plan, err := prepare(ctx, loaded.engine, loaded.format, r)
+	use, err := n.use(ctx, model)
 	if err != nil {
-		return result, refusal(r.Model, err)
+		return api.Result{}, refusal(r.Model, err)
 	}
-	plan.blocks = n.findBlocks(loaded, r, plan.prompts)
-	place := n.place(plan)
-	choices, err := admit(ctx, loaded.engine, loaded.format, r, plan)
+	defer func() { use.release(r.KeepAlive) }()
+	plan, err := prepare(ctx, use.reader, r)
+	if err != nil {
+		return api.Result{Load: use.loadTime()}, refusal(r.Model, err)
+	}
+	place, choices, err := n.seat(ctx, use, r, plan)
+	result := api.Result{Load: use.loadTime()}
 	if err != nil {
 		return result, refusal(r.Model, err)
 	}
@@ -77,7 +70,6 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 // to choose what follows.
 type plan struct {
 	prompts   [][]engine.Token
-	blocks    []*sequenceBlocks // one per choice, closed by the engine; nil: nothing is kept
 	sampling  engine.Sampling
 	thinkOpen bool // the prompt ends inside thoughts
 	warnings  []string
@@ -94,27 +86,27 @@ func (p *plan) tokens() int {
 
 // prepare renders and tokenises the prompts and compiles the constraints. All
 // that can be refused because of the model is refused here.
-func prepare(ctx context.Context, eng *engine.Engine, format *answerFormat, r *api.Request) (*plan, error) {
-	if eng.Info().Pooled {
+func prepare(ctx context.Context, model *reader, r *api.Request) (*plan, error) {
+	if model.pooled {
 		return nil, api.BadRequest("model", "model %q makes embeddings only; use /v1/embeddings, or another model", r.Model)
 	}
-	if caps := format.template(r).Capabilities(); r.Messages != nil && r.Think != nil && *r.Think && !caps.Thinking && !caps.Reasoning {
+	if caps := model.template(r).Capabilities(); r.Messages != nil && r.Think != nil && *r.Think && !caps.Thinking && !caps.Reasoning {
 		return nil, api.BadRequest("think", "think: model %q cannot think; allowed: false", r.Model)
 	}
-	if r.Context > eng.Info().Context {
-		return nil, api.BadRequest("num_ctx", "num_ctx: %d is more than this node's context of %d tokens; start it with --ctx %d to allow that", r.Context, eng.Info().Context, r.Context)
+	if r.Context > model.context {
+		return nil, api.BadRequest("num_ctx", "num_ctx: %d is more than this node's context of %d tokens; start it with --ctx %d to allow that", r.Context, model.context, r.Context)
 	}
 	p := &plan{}
 	var err error
 	if r.Messages != nil {
-		err = renderChat(ctx, eng.Vocab(), format.template(r), r, p)
+		err = renderChat(ctx, model.vocab, model.template(r), r, p)
 	} else {
-		err = tokenizePrompts(eng.Vocab(), r.Prompts, p)
+		err = tokenizePrompts(model.vocab, r.Prompts, p)
 	}
 	if err != nil {
 		return nil, err
 	}
-	limit := eng.Info().Context
+	limit := model.context
 	if r.Context > 0 {
 		limit = min(limit, r.Context)
 	}
@@ -124,47 +116,38 @@ func prepare(ctx context.Context, eng *engine.Engine, format *answerFormat, r *a
 		}
 	}
 	p.sampling = sampling(r.Sampling)
-	return p, constrain(format.template(r), r, p)
+	return p, constrain(model.template(r), r, p)
 }
 
-// findBlocks looks for the kept blocks of each choice of a request.
-func (n *Node) findBlocks(m *loadedModel, r *api.Request, prompts [][]engine.Token) []*sequenceBlocks {
-	kept := m.kept.Load()
-	if kept == nil || kept.reason != "" {
-		return nil
-	}
-	var blocks []*sequenceBlocks
-	for _, prompt := range prompts {
-		for range r.N {
-			blocks = append(blocks, kept.open(r.Tenant, prompt, n.goFunc))
-		}
-	}
-	return blocks
-}
-
-// placement says which node decodes and who computes the prompt.
-type placement struct{ Decode, Prefill, Reason string }
-
-// place chooses the node. This node is the only one.
-func (n *Node) place(p *plan) placement {
-	reason := "this is the only node"
-	if len(p.blocks) > 0 {
-		if tokens, toLoad := p.blocks[0].found(); tokens > 0 {
-			reason += fmt.Sprintf("; of %d prompt tokens the KV of %d is kept", len(p.prompts[0]), tokens)
-			if toLoad > 0 {
-				reason += fmt.Sprintf(", %s of it on disk", humanize.IBytes(uint64(toLoad)))
+// seat chooses a node and hands the request over. A node that is too busy, or gone,
+// is left out of the next attempt; what is wrong with the request itself is wrong
+// everywhere.
+func (n *Node) seat(ctx context.Context, u *use, r *api.Request, p *plan) (placement, []*choiceRun, error) {
+	var refused []member.ID
+	var last error
+	for {
+		place, err := n.place(u, r.Tenant, p.prompts[0], refused)
+		if err != nil {
+			if last != nil {
+				err = last
 			}
+			return placement{}, nil, err
 		}
+		choices, err := n.admit(ctx, &place, u, r, p)
+		if err == nil || ctx.Err() != nil || !otherNodeMay(err) {
+			return place, choices, err
+		}
+		n.refusedBy(place.node, err)
+		refused, last = append(refused, place.node), err
 	}
-	return placement{Decode: n.cfg.Name, Prefill: "local", Reason: reason}
 }
 
-// admit hands every choice to the engine. When it fails, nothing stays behind.
-func admit(ctx context.Context, eng *engine.Engine, format *answerFormat, r *api.Request, p *plan) ([]*choiceRun, error) {
+// admit hands every choice to the chosen node. When it fails, nothing stays behind.
+func (n *Node) admit(ctx context.Context, place *placement, u *use, r *api.Request, p *plan) ([]*choiceRun, error) {
 	choices := make([]*choiceRun, 0, len(p.prompts)*r.N)
 	var stops []string
 	if r.Messages != nil {
-		stops = format.template(r).Capabilities().StopTexts
+		stops = u.reader.template(r).Capabilities().StopTexts
 	}
 	for i, prompt := range p.prompts {
 		limit := r.MaxTokens
@@ -174,23 +157,15 @@ func admit(ctx context.Context, eng *engine.Engine, format *answerFormat, r *api
 		for k := range r.N {
 			s := p.sampling
 			s.Seed += uint64(k) * seedStride
-			index := i*r.N + k
-			request := engine.Request{Label: r.ID, Tokens: prompt, MaxTokens: limit, Sampling: s, Salt: r.Tenant}
-			if len(p.blocks) > 0 {
-				request.Blocks = p.blocks[index]
-			}
-			seq, err := eng.Submit(ctx, request)
+			answer, err := n.submit(ctx, place, u, engine.Request{Label: r.ID, Tokens: prompt, MaxTokens: limit, Sampling: s, Salt: r.Tenant})
 			if err != nil {
 				stop(choices)
-				for _, b := range p.blocks[min(index+1, len(p.blocks)):] {
-					b.Close()
-				}
 				return nil, err
 			}
-			c := &choiceRun{index: index, first: k == 0, seq: seq, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
+			c := &choiceRun{index: i*r.N + k, first: k == 0, answer: answer, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
 			if r.Messages != nil {
-				c.markers = format.markers
-				c.parser = format.template(r).NewParser(parserOptions(r, p))
+				c.markers = u.reader.format.markers
+				c.parser = u.reader.template(r).NewParser(parserOptions(r, p))
 			}
 			choices = append(choices, c)
 		}
@@ -201,11 +176,20 @@ func admit(ctx context.Context, eng *engine.Engine, format *answerFormat, r *api
 // seedStride keeps the draws of the choices of one request apart.
 const seedStride = 0x9e3779b97f4a7c15
 
+// answer is the tokens of one choice, as they are computed: by an engine of this
+// node, or by another node. Its methods are those of engine.Sequence.
+type answer interface {
+	Next(ctx context.Context) (engine.Output, error)
+	Cancel()
+	Wait()
+	Result() engine.Result
+}
+
 // choiceRun is one answer in the making.
 type choiceRun struct {
 	index    int
 	first    bool // of its prompt: the one whose prompt tokens are counted
-	seq      *engine.Sequence
+	answer   answer
 	text     *textAssembler
 	parser   *chat.Parser            // nil for raw prompts
 	markers  map[engine.Token][]byte // control tokens that the parser must see as text
@@ -234,9 +218,9 @@ func runChoices(ctx context.Context, choices []*choiceRun, out api.Sink) error {
 // run decodes one choice to its end.
 func (c *choiceRun) run(ctx context.Context, out api.Sink) error {
 	for {
-		token, err := c.seq.Next(ctx)
+		token, err := c.answer.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return c.finish(out, string(c.seq.Result().Reason), c.text.flush())
+			return c.finish(out, string(c.answer.Result().Reason), c.text.flush())
 		}
 		if err != nil {
 			return failure(ctx, err)
@@ -251,8 +235,8 @@ func (c *choiceRun) run(ctx context.Context, out api.Sink) error {
 		}
 		text, stopped := c.text.push(piece)
 		if stopped {
-			c.seq.Cancel()
-			c.seq.Wait()
+			c.answer.Cancel()
+			c.answer.Wait()
 			return c.finish(out, string(engine.FinishStop), text)
 		}
 		if err := c.emit(out, text); err != nil {
@@ -301,7 +285,7 @@ func (c *choiceRun) finish(out api.Sink, reason, rest string) error {
 }
 
 func (c *choiceRun) usage() api.Usage {
-	r := c.seq.Result()
+	r := c.answer.Result()
 	u := api.Usage{CompletionTokens: c.generated}
 	if c.first {
 		u.PromptTokens, u.CachedTokens = r.PromptTokens, r.CachedTokens
@@ -312,7 +296,7 @@ func (c *choiceRun) usage() api.Usage {
 // addTo adds the cost of the choice. Times of choices that ran side by side are
 // not summed: the longest counts.
 func (c *choiceRun) addTo(total *api.Result) {
-	u, r := c.usage(), c.seq.Result()
+	u, r := c.usage(), c.answer.Result()
 	total.PromptTokens += u.PromptTokens
 	total.CachedTokens += u.CachedTokens
 	total.CompletionTokens += u.CompletionTokens
@@ -324,10 +308,10 @@ func (c *choiceRun) addTo(total *api.Result) {
 // stop cancels what still runs and waits until the engine has freed it.
 func stop(choices []*choiceRun) {
 	for _, c := range choices {
-		c.seq.Cancel()
+		c.answer.Cancel()
 	}
 	for _, c := range choices {
-		c.seq.Wait()
+		c.answer.Wait()
 	}
 }
 

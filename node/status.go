@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"tandem/cluster/member"
 	"tandem/kvstore"
 	"tandem/node/engine"
 )
@@ -37,11 +38,14 @@ type Status struct {
 		UptimeSeconds float64 `json:"uptime_seconds"`
 	} `json:"node"`
 	Cluster struct {
-		ID      string   `json:"id"`
-		Leader  string   `json:"leader"`
-		Voters  []string `json:"voters"`
-		Quorum  bool     `json:"quorum"`
-		Members []Member `json:"members"`
+		ID       string     `json:"id"`
+		Leader   string     `json:"leader"`
+		Voters   []string   `json:"voters"`
+		Quorum   bool       `json:"quorum"`
+		Reason   string     `json:"reason,omitempty"` // why there is no quorum
+		Members  []Member   `json:"members"`
+		Problems []string   `json:"problems,omitempty"` // sentences for people
+		Links    []PeerLink `json:"links,omitempty"`
 	} `json:"cluster"`
 	Requests struct {
 		Running int `json:"running"`
@@ -72,6 +76,16 @@ type Member struct {
 	Role    string   `json:"role"`
 	Version string   `json:"version"`
 	Models  []string `json:"models"`
+}
+
+// PeerLink is the way to another node.
+type PeerLink struct {
+	ID        string  `json:"id"`
+	Transport string  `json:"transport"` // quic, tcp
+	Addr      string  `json:"addr"`
+	RTTMs     float64 `json:"rtt_ms"`
+	Streams   int     `json:"streams"`
+	Problem   string  `json:"problem,omitempty"` // the last one
 }
 
 // ModelStatus is one loaded model.
@@ -125,14 +139,71 @@ func (n *Node) status() Status {
 	kv := n.kvSample()
 	s.KV.RAMBytes, s.KV.DiskBytes, s.KV.TokensSpared = kv.RAM.Bytes, kv.Disk.Bytes, kv.TokensSpared
 	s.KV.RAM, s.KV.Disk, s.KV.Queue = kv.RAM, kv.Disk, kv.Queue
-	// One node is a cluster of itself: it leads, and its own vote is the quorum.
-	s.Cluster.ID, s.Cluster.Leader, s.Cluster.Voters, s.Cluster.Quorum = n.id, n.id, []string{n.id}, true
-	s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: "alive", Role: s.Node.Role, Version: Version, Models: names}}
+	n.clusterStatus(&s, names)
 	return s
 }
 
-// role is what this node does: alone, everything.
-func (n *Node) role() string { return "hybrid" }
+// clusterStatus tells who the others are. One node is a cluster of itself: it leads,
+// and its own vote is the quorum.
+func (n *Node) clusterStatus(s *Status, names []string) {
+	if n.peers == nil {
+		s.Cluster.ID, s.Cluster.Leader, s.Cluster.Voters, s.Cluster.Quorum = n.id, n.id, []string{n.id}, true
+		s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: "alive", Role: s.Node.Role, Version: Version, Models: names}}
+		return
+	}
+	q := n.peers.quorum.Status()
+	s.Cluster.ID, s.Cluster.Leader, s.Cluster.Quorum, s.Cluster.Reason = q.ClusterID, string(q.Leader), q.HasQuorum, q.Why
+	s.Cluster.Voters = []string{}
+	for _, id := range q.Voters {
+		s.Cluster.Voters = append(s.Cluster.Voters, string(id))
+	}
+	s.Cluster.Members = n.peers.members(names)
+	s.Cluster.Problems = n.peers.cluster.Problems()
+	for _, p := range n.peers.link.Peers() {
+		s.Cluster.Links = append(s.Cluster.Links, PeerLink{ID: string(p.ID), Transport: string(p.Transport), Addr: p.Addr, RTTMs: milliseconds(p.RTT), Streams: p.Streams, Problem: p.LastError})
+	}
+}
+
+// members are the nodes with the models that each has loaded.
+func (p *peers) members(own []string) []Member {
+	var out []Member
+	for _, m := range p.cluster.Members() {
+		st := Member{ID: string(m.ID), Name: m.Name, State: string(m.State), Role: string(m.Role), Version: m.Version, Models: own, Addr: p.node.addr}
+		if m.ID != member.ID(p.node.id) {
+			st.Models, st.Addr = p.loadedThere(m.ID), m.API
+			if st.Addr == "" && len(m.Peer) > 0 {
+				st.Addr = m.Peer[0]
+			}
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// loadedThere are the models that a node has in memory.
+func (p *peers) loadedThere(id member.ID) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := []string{}
+	if v := p.mu.views[id]; v != nil {
+		for _, l := range v.load.Models {
+			if l.Loaded {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	return names
+}
+
+// role is what this node does in the cluster.
+func (n *Node) role() string {
+	if n.peers != nil {
+		if m, ok := n.peers.cluster.Member(member.ID(n.id)); ok {
+			return string(m.Role)
+		}
+	}
+	return string(n.wantedRole())
+}
 
 // Ready implements api.Admin: nil when a request for the default model would be
 // answered now.

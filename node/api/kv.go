@@ -56,7 +56,7 @@ func (s *Server) kvState(w http.ResponseWriter, r *http.Request) {
 // kvPrefixes serves GET /admin/kv/prefixes?limit=.
 func (s *Server) kvPrefixes(w http.ResponseWriter, r *http.Request) {
 	limit, err := kvLimit(r.URL.Query().Get("limit"))
-	s.kvAnswer(w, r, err, func(ctx context.Context) (any, error) { return s.cfg.KV.Prefixes(ctx, limit) })
+	s.adminAnswer(w, r, err, func(ctx context.Context) (any, error) { return s.cfg.KV.Prefixes(ctx, limit) })
 }
 
 func kvLimit(text string) (int, error) {
@@ -73,9 +73,9 @@ func kvLimit(text string) (int, error) {
 // kvPin serves POST /admin/kv/pin and /admin/kv/unpin.
 func (s *Server) kvPin(pinned bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		o, err := s.kvBody(w, r)
+		o, err := s.adminBody(w, r)
 		id := o.blockID("id")
-		s.kvAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) {
+		s.adminAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) {
 			return map[string]any{"id": id, "pinned": pinned}, s.cfg.KV.Pin(ctx, id, pinned)
 		})
 	}
@@ -84,7 +84,7 @@ func (s *Server) kvPin(pinned bool) http.HandlerFunc {
 // kvEvict serves POST /admin/kv/evict. Everything has to be asked for in words, so
 // that no id that got lost empties the store.
 func (s *Server) kvEvict(w http.ResponseWriter, r *http.Request) {
-	o, err := s.kvBody(w, r)
+	o, err := s.adminBody(w, r)
 	var all bool
 	id := ""
 	if o.flag("all", &all); !all {
@@ -92,25 +92,25 @@ func (s *Server) kvEvict(w http.ResponseWriter, r *http.Request) {
 	} else if o.find("id") != nil {
 		o.bad("id", "cannot be combined with all")
 	}
-	s.kvAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) { return s.cfg.KV.Evict(ctx, id) })
+	s.adminAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) { return s.cfg.KV.Evict(ctx, id) })
 }
 
 // kvVerify serves POST /admin/kv/verify.
 func (s *Server) kvVerify(w http.ResponseWriter, r *http.Request) {
-	o, err := s.kvBody(w, r)
-	s.kvAnswer(w, r, o.end(w, err), s.cfg.KV.Verify)
+	o, err := s.adminBody(w, r)
+	s.adminAnswer(w, r, o.end(w, err), s.cfg.KV.Verify)
 }
 
 // kvCompare serves POST /admin/kv/compare.
 func (s *Server) kvCompare(w http.ResponseWriter, r *http.Request) {
-	o, err := s.kvBody(w, r)
+	o, err := s.adminBody(w, r)
 	var c CompareKV
 	if raw := o.take("model"); raw != nil {
 		c.Model = o.model("model")
 	}
 	o.integer("tokens", &c.Tokens, 2, MaxPromptTokens)
 	o.integer("generate", &c.Generate, 1, MaxKVCompared)
-	s.kvAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) { return s.cfg.KV.Compare(ctx, c) })
+	s.adminAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) { return s.cfg.KV.Compare(ctx, c) })
 }
 
 // kvExport serves GET /admin/kv/export?id=. The answer is the file. What it holds
@@ -183,7 +183,7 @@ func (s *Server) kvImport(w http.ResponseWriter, r *http.Request) {
 	if err == nil && r.ContentLength > MaxKVImport {
 		err = errTooLarge(MaxKVImport)
 	}
-	s.kvAnswer(w, r, err, func(ctx context.Context) (any, error) {
+	s.adminAnswer(w, r, err, func(ctx context.Context) (any, error) {
 		body := s.pace(w, http.MaxBytesReader(w, r.Body, MaxKVImport))
 		defer body.done()
 		result, err := s.cfg.KV.Import(ctx, body)
@@ -197,8 +197,8 @@ func (s *Server) kvImport(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// kvAnswer runs work unless there is a fault already, and answers with its value.
-func (s *Server) kvAnswer(w http.ResponseWriter, r *http.Request, fault error, work func(context.Context) (any, error)) {
+// adminAnswer runs work unless there is a fault already, and answers with its value.
+func (s *Server) adminAnswer(w http.ResponseWriter, r *http.Request, fault error, work func(context.Context) (any, error)) {
 	var value any
 	if fault == nil {
 		value, fault = work(r.Context())
@@ -211,9 +211,9 @@ func (s *Server) kvAnswer(w http.ResponseWriter, r *http.Request, fault error, w
 	writeJSON(w, http.StatusOK, value)
 }
 
-// kvBody opens the JSON object of a body; an empty body is an empty object. The
+// adminBody opens the JSON object of a body; an empty body is an empty object. The
 // object is never nil.
-func (s *Server) kvBody(w http.ResponseWriter, r *http.Request) (*object, error) {
+func (s *Server) adminBody(w http.ResponseWriter, r *http.Request) (*object, error) {
 	body, err := s.readBody(w, r)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		body = []byte("{}")

@@ -21,6 +21,7 @@ type Config struct {
 	Library   Library
 	Admin     Admin
 	KV        KV
+	Cluster   Cluster
 	// Page answers browsers at / and below /ui/, for everybody: it must hold no
 	// data. nil: there is no page.
 	Page http.Handler
@@ -160,6 +161,10 @@ func (s *Server) routes() *http.ServeMux {
 		"/metrics":      get(s.metrics),
 		"/admin/status": get(s.adminStatus),
 		"/admin/events": get(s.adminEvents),
+
+		"/admin/cluster/drain":    post(s.clusterDrain),
+		"/admin/cluster/recover":  post(s.clusterRecover),
+		"/admin/cluster/settings": {http.MethodGet: s.clusterSettings, http.MethodPost: s.clusterSet},
 
 		"/admin/kv":          get(s.kvState),
 		"/admin/kv/prefixes": get(s.kvPrefixes),

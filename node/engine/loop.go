@@ -157,7 +157,7 @@ func (e *Engine) publish(idle bool) {
 
 func (e *Engine) publishLocked() {
 	e.stats.KVTokens, e.stats.Resident = e.cache.held()
-	e.stats.TokenTime, e.stats.StepTime, e.stats.StepWidth = e.pace.perToken, e.pace.step, e.pace.width
+	e.stats.TokenTime, e.stats.StepTime, e.stats.StepWidth, e.stats.RestoreRate = e.pace.perToken, e.pace.step, e.pace.width, e.pace.restore
 	e.stats.Waiting = 0
 	for _, s := range e.running {
 		e.stats.Waiting += s.pending() - 1

@@ -136,11 +136,13 @@ func (w *spaceWriter) Write(p []byte) (int, error) {
 }
 
 // explain turns the errors of a full disk into one with the free space.
-func (w *spaceWriter) explain(err error) error {
+func (w *spaceWriter) explain(err error) error { return w.store.explain(err) }
+
+func (s *Store) explain(err error) error {
 	err = scrub(err)
 	var full *SpaceError
 	if errors.As(err, &full) && full.Need == 0 {
-		free, _ := w.store.free(w.store.cfg.Dir)
+		free, _ := s.free(s.cfg.Dir)
 		return &SpaceError{Free: free}
 	}
 	return err

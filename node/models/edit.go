@@ -128,6 +128,7 @@ func (s *Store) publish(m *manifest) error {
 		return err
 	}
 	s.scan()
+	s.peers.wake()
 	if previous != nil && previous.Digest != "" && previous.Digest != m.Digest {
 		if used, ok := s.usedBlobs(); ok && !used[previous.Digest] {
 			os.Remove(filepath.Clean(s.blobPath(previous.Digest)))

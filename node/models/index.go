@@ -19,6 +19,7 @@ type entry struct {
 	digest  string // hex; "" if nobody has computed it
 	source  Source
 	license string
+	origin  string // as its manifest has it; "" of models that are read in place
 	fixed   string // why it cannot be changed or deleted; "" if it can
 }
 
@@ -32,6 +33,7 @@ type fileID struct {
 // check is the outcome of reading a version's header.
 type check struct {
 	info gguf.Summary
+	head int64 // bytes before the first tensor
 	err  error
 }
 
@@ -73,7 +75,7 @@ func (s *Store) scan() {
 }
 
 func (s *Store) ownEntry(m *manifest) *entry {
-	e := &entry{name: m.parsed, shown: m.shown(), path: m.Path, digest: m.Digest, source: Own, license: m.License}
+	e := &entry{name: m.parsed, shown: m.shown(), path: m.Path, digest: m.Digest, source: Own, license: m.License, origin: m.Origin}
 	if m.Digest != "" {
 		e.path = s.blobPath(m.Digest)
 	}
@@ -174,7 +176,7 @@ func (s *Store) check(id fileID) *check {
 	c = &check{}
 	f, err := gguf.Open(id.path)
 	if err == nil {
-		c.info = f.Summary
+		c.info, c.head = f.Summary, f.DataOffset
 	}
 	c.err = scrub(err)
 	var refused *gguf.FormatError

@@ -112,6 +112,7 @@ type Store struct {
 		saved    time.Time // when that was written
 	}
 	pulls pulls
+	peers peers
 }
 
 // usedInterval bounds how often the model in use is written down.
@@ -131,7 +132,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	cfg.Dir = dir
-	for _, sub := range []string{"", "blobs", "manifests", "partial"} {
+	for _, sub := range []string{"", "blobs", "manifests", "partial", "chunks", "heads"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, fmt.Errorf("model folder: %w", err)
 		}
@@ -145,12 +146,14 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s.mu.checks, s.mu.reported = map[fileID]*check{}, map[fileID]struct{}{}
 	s.pulls.init()
+	s.peers.init()
 	s.loadState()
 	if err := s.placeBuiltin(); err != nil {
 		s.log.Warn("the built-in model is not available", "err", err)
 	}
 	s.clean()
 	s.scan()
+	s.cleanPeers()
 	return s, nil
 }
 

@@ -6,6 +6,7 @@ package nodetest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -58,6 +59,7 @@ func Start(t testing.TB, o enginetest.Options, change func(*node.Config)) *Node 
 		n.mu.Unlock()
 		return b, nil
 	}
+	c.OpenReader = func(string) (node.VocabReader, error) { return reader{}, nil }
 	if change != nil {
 		change(&c)
 	}
@@ -99,9 +101,49 @@ func Config(t testing.TB, dir string) node.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.LogOutput = testLog{t}
+	c.LogOutput, c.Heartbeat = testLog{t}, 200*time.Millisecond
 	return c
 }
+
+// StartCluster runs nodes n1, n2, ... that have joined each other and know what the
+// others have. change, if it is not nil, alters the configuration of the node with a
+// number, from 0 on.
+func StartCluster(t testing.TB, nodes int, o enginetest.Options, change func(i int, c *node.Config)) []*Node {
+	t.Helper()
+	var all []*Node
+	for i := range nodes {
+		all = append(all, Start(t, o, func(c *node.Config) {
+			c.Name, c.Secret = fmt.Sprintf("n%d", i+1), "the secret of the tests"
+			if i > 0 {
+				c.Join = []string{all[0].GossipAddr()}
+			}
+			if change != nil {
+				change(i, c)
+			}
+		}))
+	}
+	for _, n := range all {
+		n.Until("it knows all nodes", func(s node.Status) bool {
+			known := 0
+			for _, m := range s.Cluster.Members {
+				if m.State == "alive" && len(m.Models) > 0 {
+					known++
+				}
+			}
+			return known == nodes && s.Cluster.Quorum && len(s.Cluster.Voters) == min(nodes, 5)
+		})
+	}
+	return all
+}
+
+// reader is the vocabulary of the fake engine.
+type reader struct{}
+
+func (reader) Vocab() engine.Vocab  { return enginetest.Vocab{} }
+func (reader) ChatTemplate() string { return gguftest.ChatML }
+func (reader) ContextTrain() int    { return 0 }
+func (reader) Pooled() bool         { return false }
+func (reader) Close()               {}
 
 // Stop tells the node to end, as SIGTERM does, and returns at once.
 func (n *Node) Stop() { n.stop() }

@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"tandem/cluster/member"
+	"tandem/cluster/quorum"
+	"tandem/xfer"
+)
+
+// Services of the agreement, and the longest message of one.
+const (
+	serviceRaft    = "raft"
+	serviceForward = "agree"
+	forwardMax     = 1 << 20
+)
+
+// serve answers other nodes.
+func (p *peers) serve() {
+	n := p.node
+	p.link.Handle(serviceGenerate, n.serveGenerate)
+	p.link.Handle(serviceEmbed, n.serveEmbed)
+	p.link.Handle(serviceLoad, n.serveLoad)
+	p.link.Handle(serviceModel, n.serveModel)
+	p.link.Handle(serviceKnowledge, n.serveKnowledge)
+	p.link.Handle(serviceRaft, p.serveRaft)
+	p.link.Handle(serviceForward, p.serveForward)
+}
+
+func (p *peers) quorumConfig() quorum.Config {
+	return quorum.Config{Self: member.ID(p.node.id), Dir: filepath.Join(p.node.cfg.DataDir, "raft"), Streams: raftStreams{p}, Members: p.cluster.Members,
+		Join: len(p.node.cfg.Join) > 0, Logger: p.node.log, Heartbeat: p.node.cfg.Heartbeat}
+}
+
+// raftStreams carry the agreement over the peer links: quorum.Streams.
+type raftStreams struct{ *peers }
+
+// Close ends Accept.
+func (r raftStreams) Close() error {
+	r.overOnce.Do(func() { close(r.over) })
+	return nil
+}
+
+func (r raftStreams) Dial(ctx context.Context, to member.ID) (net.Conn, error) {
+	s, err := r.link.Open(ctx, to, serviceRaft)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r raftStreams) Accept() (net.Conn, error) {
+	select {
+	case c := <-r.rafts:
+		return c, nil
+	case <-r.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (r raftStreams) Forward(ctx context.Context, to member.ID, request []byte) ([]byte, error) {
+	s, err := r.link.OpenBound(ctx, to, serviceForward)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := xfer.WriteMessage(s, request); err != nil {
+		return nil, err
+	}
+	return xfer.ReadMessage(s, forwardMax)
+}
+
+// serveRaft hands a stream over and keeps it until it ends.
+func (p *peers) serveRaft(ctx context.Context, s *xfer.Stream) error {
+	select {
+	case p.rafts <- s:
+		<-ctx.Done()
+		return nil
+	case <-p.over:
+		return errStopping
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *peers) serveForward(ctx context.Context, s *xfer.Stream) error {
+	request, err := xfer.ReadMessage(s, forwardMax)
+	if err != nil {
+		return err
+	}
+	if p.quorum == nil {
+		return errors.New("the node is starting")
+	}
+	answer, err := p.quorum.HandleForward(ctx, s.Peer(), request)
+	if err != nil {
+		return err
+	}
+	return xfer.WriteMessage(s, answer)
+}
+
+// wantedRole is the role that --role asks for; auto begins as hybrid.
+func (n *Node) wantedRole() member.Role {
+	if n.cfg.Role == "auto" || n.cfg.Role == "" {
+		return member.Hybrid
+	}
+	return member.Role(n.cfg.Role)
+}
+
+// shownURL is where people on other machines find this node's page; "" if they cannot.
+func (n *Node) shownURL() string {
+	if isLoopback(n.addr) {
+		return ""
+	}
+	return "http://" + strings.NewReplacer("[::]", n.cfg.Name, "0.0.0.0", n.cfg.Name).Replace(n.addr)
+}
+
+// GossipAddr is where other nodes join this one, after Listening; "" if they cannot.
+func (n *Node) GossipAddr() string {
+	if n.peers == nil {
+		return ""
+	}
+	addr, _ := n.peers.cluster.GossipAddr(member.ID(n.id))
+	return addr.String()
+}
+
+// joinLine is what a person pastes on the next machine; "" if no other can join.
+func (n *Node) joinLine() string {
+	if n.peers == nil || len(n.cfg.Join) > 0 {
+		return ""
+	}
+	gossip := n.GossipAddr()
+	if n.cfg.Secret == "" && n.cfg.SecretFile == "" {
+		return "NODE_SECRET=" + n.secret + " ./bin/node --join " + gossip
+	}
+	return "./bin/node --join " + gossip + "  (with the same secret)"
+}

@@ -1,0 +1,319 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tandem/cluster"
+	"tandem/cluster/identity"
+	"tandem/cluster/member"
+	"tandem/cluster/quorum"
+	"tandem/node/api"
+	"tandem/scheduler"
+	"tandem/xfer"
+)
+
+// peers is this node's part of the cluster: who the others are, what is known of them,
+// and the ways to them. A node whose ports are taken has none and serves alone.
+//
+// Goroutines: those of the parts, and one for each other node that follows what it
+// tells. All end with close.
+type peers struct {
+	node   *Node
+	policy func(scheduler.State, scheduler.Request) (scheduler.Decision, error)
+
+	identity *identity.Identity
+	link     *xfer.Link
+	cluster  *cluster.Cluster
+	quorum   *quorum.Quorum
+	rafts    chan net.Conn // streams for raft that others opened
+	ready    chan struct{} // closed once the fields above are set
+	over     chan struct{} // closed when no more streams for raft are taken
+	overOnce sync.Once
+
+	mu struct {
+		sync.Mutex
+		index  *scheduler.Index
+		ledger *scheduler.Ledger
+		placed uint64
+		views  map[member.ID]*view
+		leader quorum.Status
+	}
+}
+
+// view is what is known of one node. This node has a view of itself.
+type view struct {
+	member member.Member
+	follow context.CancelFunc // ends its follower
+	cards  []api.Model
+	load   loadReport
+	loaded time.Time // when load came
+	good   time.Time // its last good sign
+	mark   scheduler.Mark
+	marked time.Time
+	rtt    time.Duration
+	probed time.Time
+}
+
+// linkIdentity is an identity as the link wants it.
+type linkIdentity struct{ *identity.Identity }
+
+func (linkIdentity) PeerID(s tls.ConnectionState) (member.ID, error) { return identity.PeerID(s) }
+
+// portsTaken says that another program has the ports for other nodes, and that nobody
+// asked for those.
+type portsTaken struct{ err error }
+
+func (e *portsTaken) Error() string {
+	return fmt.Sprintf("no other node can join this one: %v; --gossip and --peer choose other ports", e.err)
+}
+
+// openPeers opens the ports for other nodes and begins to look for them. A *portsTaken
+// leaves the node alone.
+func (n *Node) openPeers() (*peers, error) {
+	p := &peers{node: n, policy: scheduler.Place, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
+	defer close(p.ready)
+	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
+	self := member.ID(n.id)
+	var err error
+	if p.identity, err = identity.New(n.secret, self); err != nil {
+		return nil, fmt.Errorf("--secret: %w", err)
+	}
+	link := xfer.Config{Self: self, Identity: linkIdentity{p.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: p.identity.ClusterKeyID(), Program: Version}
+	if p.link, err = xfer.Listen(link); err != nil {
+		return nil, n.orPortsTaken("--peer", n.cfg.Peer, defaultPeer, err)
+	}
+	p.serve()
+	_, port, _ := net.SplitHostPort(p.link.Addr())
+	gossip := cluster.Config{Self: member.Member{ID: self, Name: n.cfg.Name, Version: Version, Role: n.wantedRole(), State: member.Alive, Peer: []string{":" + port}, API: n.shownURL(), Started: n.started},
+		Identity: p.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
+	if p.cluster, err = cluster.Start(gossip); err != nil {
+		return nil, errors.Join(n.orPortsTaken("--gossip", n.cfg.Gossip, defaultGossip, err), p.close())
+	}
+	if p.quorum, err = quorum.Start(p.quorumConfig()); err != nil {
+		return nil, errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
+	}
+	return p, nil
+}
+
+// orPortsTaken tells a taken port that nobody asked for from other failures.
+func (n *Node) orPortsTaken(flag, addr, standard string, err error) error {
+	err = fmt.Errorf("%s: %w", flag, err)
+	if addr == standard && len(n.cfg.Join) == 0 && strings.Contains(err.Error(), "address already in use") {
+		return &portsTaken{err}
+	}
+	return err
+}
+
+// draining tells the others to give this node nothing new.
+func (p *peers) draining() {
+	if p == nil {
+		return
+	}
+	if err := p.cluster.Update(func(m *member.Member) { m.State = member.Draining }); err != nil {
+		p.node.log.Info("the others could not be told that this node stops", "error", err)
+	}
+}
+
+// leaveTime bounds the attempt to take this node out of the voters.
+const leaveTime = 3 * time.Second
+
+// close leaves the cluster and ends all that was begun.
+func (p *peers) close() error {
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	var errs []error
+	if p.quorum != nil {
+		leave, cancel := context.WithTimeout(ctx, leaveTime)
+		if err := p.quorum.Leave(leave); err != nil {
+			p.node.log.Info("the others could not be asked to go on without this node's vote", "error", err)
+		}
+		cancel()
+	}
+	if p.cluster != nil {
+		errs = append(errs, p.cluster.Leave(ctx))
+	}
+	if p.quorum != nil {
+		errs = append(errs, p.quorum.Close(ctx))
+	}
+	if p.cluster != nil {
+		errs = append(errs, p.cluster.Close())
+	}
+	p.mu.Lock()
+	for _, v := range p.mu.views {
+		v.follow()
+	}
+	p.mu.Unlock()
+	if p.link != nil {
+		errs = append(errs, p.link.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// changed takes note of a node that came, went or told something new of itself.
+func (p *peers) changed(m member.Member) {
+	<-p.ready
+	n, self := p.node, member.ID(p.node.id)
+	_, remembered := p.cluster.Member(m.ID)
+	p.mu.Lock()
+	v, known := p.mu.views[m.ID]
+	if !known {
+		ctx, cancel := context.WithCancel(n.stopping)
+		v = &view{follow: cancel, good: time.Now()}
+		p.mu.views[m.ID] = v
+		n.goFunc(func() { p.follow(ctx, m.ID) })
+	}
+	before := v.member
+	v.member = m
+	if m.State == member.Left || !remembered {
+		v.follow()
+		delete(p.mu.views, m.ID)
+		p.mu.index.Forget(m.ID)
+		p.mu.ledger.Forget(m.ID)
+	} else if m.State == member.Failed {
+		p.mu.index.Forget(m.ID)
+	}
+	p.mu.Unlock()
+	if m.ID != self && (m.State == member.Failed || m.State == member.Left) {
+		p.link.Drop(m.ID)
+	}
+	if p.quorum != nil {
+		p.quorum.MembersChanged()
+	}
+	if !known || before.State != m.State || before.Role != m.Role || before.Name != m.Name {
+		n.events.emit(MemberChanged{ID: string(m.ID), Name: m.Name, State: string(m.State), Role: string(m.Role)})
+	}
+}
+
+// addresses are where the link finds a node.
+func (p *peers) addresses(id member.ID) []string {
+	if p.cluster == nil {
+		return nil
+	}
+	m, _ := p.cluster.Member(id)
+	return m.Peer
+}
+
+// mark keeps requests from a node for a term.
+func (p *peers) mark(id member.ID, m scheduler.Mark) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v := p.mu.views[id]; v != nil {
+		v.mark, v.marked = m, time.Now()
+	}
+}
+
+// name is how people call a node.
+func (p *peers) name(id member.ID) string {
+	if id == member.ID(p.node.id) {
+		return p.node.cfg.Name
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v := p.mu.views[id]; v != nil && v.member.Name != "" {
+		return v.member.Name
+	}
+	return id.Short()
+}
+
+// others counts the other nodes that serve.
+func (p *peers) others() int {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := 0
+	for id, v := range p.mu.views {
+		if id != member.ID(p.node.id) && v.member.Serves() {
+			count++
+		}
+	}
+	return count
+}
+
+// find finds a model that only other nodes have, by name.
+func (p *peers) find(name string) (target, bool) {
+	if p == nil {
+		return target{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.mu.views {
+		for _, c := range v.cards {
+			if c.Name == name || c.Name == name+":latest" {
+				t := target{}
+				t.Name, t.Digest, t.Size = c.Name, c.Digest, c.Size
+				return t, true
+			}
+		}
+	}
+	return target{}, false
+}
+
+// holders are the other nodes that serve and have a model.
+func (p *peers) holders(m target) []member.ID {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []member.ID
+	for id, v := range p.mu.views {
+		has := slices.ContainsFunc(v.load.Models, func(l modelLoad) bool { return l.same(m) })
+		if has && id != member.ID(p.node.id) && v.member.Serves() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// holder is one of them: the one that has it loaded and least to do.
+func (n *Node) holder(m target) (member.ID, error) {
+	if n.peers == nil {
+		return "", &scheduler.UnknownModelError{Model: m.Name}
+	}
+	d, err := n.peers.decide(m, "", nil, []member.ID{member.ID(n.id)})
+	return d.Node, err
+}
+
+// cards are the models that only other nodes have, by name.
+func (p *peers) cards(have func(name string) bool) []api.Model {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	byName := map[string]api.Model{}
+	for id, v := range p.mu.views {
+		if id == member.ID(p.node.id) || v.member.State == member.Failed {
+			continue
+		}
+		for _, c := range v.cards {
+			if have(c.Name) {
+				continue
+			}
+			c.Default, c.Source = false, "node "+v.member.Name
+			if old, ok := byName[c.Name]; !ok || old.Source > c.Source {
+				byName[c.Name] = c
+			}
+		}
+	}
+	out := make([]api.Model, 0, len(byName))
+	for _, c := range byName {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b api.Model) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

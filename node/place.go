@@ -1,0 +1,173 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"tandem/cluster/member"
+	"tandem/kvstore/block"
+	"tandem/node/api"
+	"tandem/node/engine"
+	"tandem/node/models"
+	"tandem/scheduler"
+)
+
+// placement says which node decodes and who computes the prompt.
+type placement struct {
+	node            member.ID
+	here            bool
+	Decode, Prefill string // names for people; Prefill is "local" where that is Decode
+	Reason          string
+
+	noted bool // what is kept here was added to Reason
+}
+
+// keptHere adds to the reason what this node has kept of the first prompt.
+func (p *placement) keptHere(b *sequenceBlocks) {
+	tokens, toLoad := b.found()
+	if p.noted || tokens == 0 {
+		return
+	}
+	p.noted = true
+	p.Reason += fmt.Sprintf("; of %d prompt tokens the KV of %d is kept", len(b.prompt), tokens)
+	if toLoad > 0 {
+		p.Reason += fmt.Sprintf(", %s of it on disk", humanize.IBytes(uint64(toLoad)))
+	}
+}
+
+// find finds a model that a request names: here, or on other nodes.
+func (n *Node) find(name string) (target, error) {
+	m, err := n.store.Resolve(name)
+	if err == nil {
+		return target{Model: m, here: true}, nil
+	}
+	if errors.Is(err, models.ErrNotFound) {
+		if t, ok := n.peers.find(name); ok {
+			return t, nil
+		}
+	}
+	return target{}, err
+}
+
+// othersServe tells whether other nodes have a model, too, and could take requests.
+func (n *Node) othersServe(m target) bool { return len(n.peers.holders(m)) > 0 }
+
+// place chooses the node for a sequence of tokens. Excluded nodes have refused it.
+func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []member.ID) (placement, error) {
+	self := member.ID(n.id)
+	if u.model.here && !n.othersServe(u.model) {
+		if slices.Contains(exclude, self) {
+			return placement{}, api.Busy(http.StatusServiceUnavailable, time.Second, "model %s cannot answer now; try again", u.model.Name)
+		}
+		reason := "this is the only node"
+		if n.peers.others() > 0 {
+			reason = "no other node that answers has this model"
+		}
+		return placement{node: self, here: true, Decode: n.cfg.Name, Prefill: "local", Reason: reason}, nil
+	}
+	d, err := n.peers.decide(u.model, tenant, tokens, exclude)
+	if err != nil {
+		return placement{}, err
+	}
+	p := placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason}
+	if d.Source != "" && d.Source != d.Node {
+		p.Prefill = n.peers.name(d.Source)
+	}
+	return p, nil
+}
+
+// Terms of marks: how long a node gets nothing after it refused, unless it gives a
+// sign that it is well before.
+const (
+	fullTerm    = time.Second
+	refusedTerm = 5 * time.Second
+)
+
+// refusedBy notes that a node did not take a request, or lost it.
+func (n *Node) refusedBy(node member.ID, err error) {
+	if n.peers == nil {
+		return
+	}
+	mark := scheduler.Mark{Kind: scheduler.Failed, Term: refusedTerm}
+	var lost *lostError
+	var known *api.Error
+	switch {
+	case errors.As(err, &lost):
+		mark.Kind = scheduler.Refused
+	case errors.As(refusal("", err), &known) && known.Status == http.StatusTooManyRequests:
+		mark.Kind, mark.Term = scheduler.Full, fullTerm
+	}
+	n.peers.mark(node, mark)
+	n.events.emit(RequestRefused{Node: n.peers.name(node), Reason: err.Error()})
+}
+
+// decide asks the scheduler.
+func (p *peers) decide(m target, tenant string, tokens []engine.Token, exclude []member.ID) (scheduler.Decision, error) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.placed++
+	r := scheduler.Request{Model: m.Name, Tokens: len(tokens), Exclude: exclude, Number: p.mu.placed, Seed: rand.Uint64()}
+	chain := p.chainLocked(m, tenant, tokens, &r)
+	r.Holdings = p.mu.index.Match(chain, now)
+	d, err := p.policy(p.stateLocked(m, now), r)
+	if err != nil {
+		return d, err
+	}
+	p.mu.ledger.Gave(d.Node, d.Compute, now)
+	p.mu.index.Predict(d.Node, chain, now.Add(predictTime))
+	return d, nil
+}
+
+// predictTime is how long a placement counts as if the node had the blocks already.
+const predictTime = 4 * time.Second
+
+// chainLocked names the blocks of a prompt, if some node has told how those of its
+// model are named.
+func (p *peers) chainLocked(m target, tenant string, tokens []engine.Token, r *scheduler.Request) []block.ID {
+	if p.node.keeper == nil {
+		return nil
+	}
+	for _, v := range p.mu.views {
+		for i := range v.load.Models {
+			l := &v.load.Models[i]
+			if l.same(m) && l.BlockTokens > 0 && l.Fingerprint != (block.Fingerprint{}) {
+				r.BlockTokens, r.BytesPerToken = l.BlockTokens, l.KVBytes
+				key := p.node.keeper.key
+				return key.Chain(key.Root(l.Fingerprint, tenant), tokens, l.BlockTokens)
+			}
+		}
+	}
+	return nil
+}
+
+// stateLocked is what is known of all nodes about one model.
+func (p *peers) stateLocked(m target, now time.Time) scheduler.State {
+	s := scheduler.State{Entry: member.ID(p.node.id)}
+	for id, v := range p.mu.views {
+		node := scheduler.Node{ID: id, Name: v.member.Name, State: v.member.State, Role: v.member.Role, GoodAge: now.Sub(v.good)}
+		if v.mark.Kind != scheduler.NoMark {
+			node.Mark = v.mark
+			node.Mark.Age = now.Sub(v.marked)
+		}
+		for i := range v.load.Models {
+			if l := &v.load.Models[i]; l.same(m) {
+				known := l.known(m.Name, now.Sub(v.loaded))
+				known.Sent, known.SentTokens = p.mu.ledger.Sent(id)
+				node.Models = append(node.Models, known)
+				break
+			}
+		}
+		s.Nodes = append(s.Nodes, node)
+		if v.rtt > 0 {
+			s.Links = append(s.Links, scheduler.Link{A: s.Entry, B: id, RTTMs: scheduler.Figure{Value: v.rtt.Seconds() * 1000, Age: now.Sub(v.probed)}})
+		}
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+package node
+
+import (
+	"time"
+
+	"tandem/kvstore/block"
+	"tandem/scheduler"
+)
+
+// loadReport is what a node tells others of how busy it is, several times a second
+// while that changes.
+type loadReport struct {
+	Ready  bool        `json:"ready"`
+	Models []modelLoad `json:"models"`
+}
+
+// modelLoad is one model of a node: how busy it is, and what was measured of it. Times
+// are in milliseconds, 0 is unknown.
+type modelLoad struct {
+	Name   string  `json:"name"`
+	Digest string  `json:"digest,omitempty"`
+	Ready  bool    `json:"ready"` // it has computed something, or can be loaded
+	Loaded bool    `json:"loaded,omitempty"`
+	LoadMs float64 `json:"load_ms,omitempty"` // until it is loaded
+
+	Fingerprint block.Fingerprint `json:"fingerprint,omitzero"` // of its KV blocks
+	BlockTokens int               `json:"block_tokens,omitempty"`
+	KVBytes     int               `json:"kv_bytes,omitempty"` // of one token
+
+	Context  int `json:"context"`
+	Slots    int `json:"slots"`
+	Running  int `json:"running,omitempty"`
+	Queued   int `json:"queued,omitempty"`
+	QueueMax int `json:"queue_max,omitempty"`
+	Waiting  int `json:"waiting,omitempty"` // prompt tokens to be computed
+	Active   int `json:"active,omitempty"`  // tokens in use
+
+	TokenMs   float64 `json:"token_ms,omitempty"` // of one prompt token
+	StepMs    float64 `json:"step_ms,omitempty"`  // of a token of each of StepWidth streams
+	StepWidth float64 `json:"step_width,omitempty"`
+	RAMRate   float64 `json:"ram_rate,omitempty"` // bytes/s from memory into the engine
+}
+
+// same tells whether this is the model of a request: the same file, or where digests
+// are not known yet the same name.
+func (l *modelLoad) same(m target) bool {
+	if l.Digest != "" && m.Digest != "" {
+		return l.Digest == m.Digest
+	}
+	return l.Name == m.Name
+}
+
+// known is the report in terms of the scheduler.
+func (l *modelLoad) known(name string, age time.Duration) scheduler.Model {
+	m := scheduler.Model{Name: name, Ready: l.Ready, LoadMs: l.LoadMs, Context: l.Context, Slots: l.Slots, Running: l.Running, Queued: l.Queued,
+		QueueMax: l.QueueMax, Waiting: l.Waiting, Active: l.Active, LoadAge: age, RAMRate: scheduler.Figure{Value: l.RAMRate, Age: age}}
+	if l.TokenMs > 0 {
+		m.PrefillRate = scheduler.Figure{Value: 1000 / l.TokenMs, Age: age}
+	}
+	if l.StepMs > 0 {
+		m.Decode, m.DecodeAge = []scheduler.Pace{{Streams: max(1, int(l.StepWidth+0.5)), Ms: l.StepMs}}, age
+	}
+	return m
+}
+
+// loadRate is taken for how fast a model is loaded, in bytes per second, where that
+// was never measured: a SATA disk.
+const loadRate = 400 << 20
+
+// report is the state of this node for others, and for its own placement.
+func (n *Node) report() (loadReport, error) {
+	list, err := n.store.List(n.stopping)
+	if err != nil {
+		return loadReport{}, err
+	}
+	r := loadReport{Ready: n.Ready() == nil}
+	loaded := map[string]modelLoad{}
+	for _, p := range n.pool.Loaded() {
+		st := p.Stats
+		l := modelLoad{Ready: st.Stalled < engineStall, Loaded: true, Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued + st.Parked,
+			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, TokenMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth,
+			RAMRate: st.RestoreRate}
+		if kept := n.keptOf(p.Spec.Name); kept != nil && kept.reason == "" {
+			l.Fingerprint, l.BlockTokens, l.KVBytes = kept.fingerprint, kept.size, kept.shape.Bytes()
+		}
+		loaded[p.Spec.Name] = l
+	}
+	for _, m := range list {
+		l, ok := loaded[m.Name]
+		if !ok {
+			l = modelLoad{Ready: n.fits(m), LoadMs: 500 + float64(m.Size)/loadRate*1000, Context: n.cfg.Context, Slots: n.cfg.Parallel, QueueMax: n.cfg.Queue}
+		}
+		l.Name, l.Digest = m.Name, m.Digest
+		r.Models = append(r.Models, l)
+	}
+	return r, nil
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+// keptOf is how the blocks of a loaded model are named; nil: it is not known.
+func (n *Node) keptOf(name string) *keptModel {
+	n.mu.Lock()
+	m := n.mu.loaded[name]
+	n.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	return m.kept.Load()
+}

@@ -1,0 +1,217 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"tandem/node/api"
+	"tandem/node/engine"
+	"tandem/node/models"
+	"tandem/xfer"
+)
+
+// movedStopping is told to a node whose request this one gives back.
+const movedStopping = "the node is stopping"
+
+// serveGenerate computes one choice for another node. It ends with the stream.
+func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
+	var c call
+	if err := readJSON(s, callMax, &c); err != nil {
+		return err
+	}
+	n.running.Add(1)
+	defer n.running.Add(-1)
+	send := func(p answerPart) error { return writeJSON(s, p) }
+	if n.stopping.Err() != nil {
+		return send(answerPart{Moved: movedStopping})
+	}
+	// What this node gives up at its end, the other one takes back.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(n.requests, func() { cancel(errMoved) })()
+
+	u := &use{node: n}
+	defer u.release(nil)
+	seq, err := n.acceptCall(ctx, u, c)
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errMoved) {
+			return send(answerPart{Moved: movedStopping})
+		}
+		return send(answerPart{Refused: asAPIError(c.Model, err)})
+	}
+	defer func() {
+		seq.Cancel()
+		seq.Wait()
+	}()
+	if err := send(answerPart{Accepted: true}); err != nil {
+		return err
+	}
+	for {
+		out, err := seq.Next(ctx)
+		switch {
+		case err == nil:
+			if err := send(answerPart{Token: &out}); err != nil {
+				return err
+			}
+		case errors.Is(err, io.EOF):
+			result := seq.Result()
+			return send(answerPart{Result: &result})
+		case errors.Is(err, errMoved), errors.Is(err, engine.ErrClosed):
+			return send(answerPart{Moved: movedStopping})
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
+			result := seq.Result()
+			return send(answerPart{Result: &result, Failed: fmt.Sprintf("the engine failed: %v", err)})
+		}
+	}
+}
+
+// errMoved ends sequences that other nodes are to go on with.
+var errMoved = errors.New(movedStopping)
+
+// acceptCall finds the model of a call and submits its sequence.
+func (n *Node) acceptCall(ctx context.Context, u *use, c call) (*engine.Sequence, error) {
+	var err error
+	if u.model, err = n.servedHere(c.Model, c.Digest); err != nil {
+		return nil, err
+	}
+	loaded, err := u.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := c.Request
+	tokens := append(append([]engine.Token{}, r.Tokens...), r.Generated...)
+	if blocks := loaded.open(r.Salt, tokens, n.goFunc); blocks != nil {
+		r.Blocks = blocks
+	}
+	return loaded.engine.Submit(ctx, r)
+}
+
+// servedHere finds a model of this machine for another node: by the digest of its
+// file where that is known, since names are free.
+func (n *Node) servedHere(name, digest string) (target, error) {
+	m, err := n.store.Resolve(name)
+	if err == nil && (digest == "" || m.Digest == "" || m.Digest == digest) {
+		return target{Model: m, here: true}, nil
+	}
+	if digest != "" {
+		list, listErr := n.store.List(n.stopping)
+		for _, m := range list {
+			if m.Digest == digest {
+				return target{Model: m, here: true}, nil
+			}
+		}
+		err = errors.Join(err, listErr)
+	}
+	if err == nil {
+		return target{}, fmt.Errorf("model %s is another file here (digest %.16s, wanted %.16s): %w", name, m.Digest, digest, models.ErrNotFound)
+	}
+	return target{}, err
+}
+
+// serveLoad loads a model for another node, or unloads it.
+func (n *Node) serveLoad(ctx context.Context, s *xfer.Stream) error {
+	var c loadCall
+	if err := readJSON(s, callMax, &c); err != nil {
+		return err
+	}
+	m, err := n.servedHere(c.Model, c.Digest)
+	if err == nil {
+		err = n.loadOnly(ctx, m, c.KeepAlive)
+	}
+	return writeJSON(s, answerPart{Accepted: err == nil, Refused: asAPIError(c.Model, err)})
+}
+
+// loadCall asks another node to load a model, or with a KeepAlive of 0 to unload it.
+type loadCall struct {
+	Model     string         `json:"model"`
+	Digest    string         `json:"digest,omitempty"`
+	KeepAlive *time.Duration `json:"keep_alive,omitempty"`
+}
+
+// serveEmbed makes embeddings for another node.
+func (n *Node) serveEmbed(ctx context.Context, s *xfer.Stream) error {
+	var r api.EmbedRequest
+	if err := readJSON(s, callMax, &r); err != nil {
+		return err
+	}
+	var a embedAnswer
+	result, err := n.embedHere(ctx, &r)
+	if err != nil {
+		a.Refused = asAPIError(r.Model, err)
+	} else {
+		a.Result = &result
+	}
+	return writeJSON(s, a)
+}
+
+// embedAnswer is what came of an embedding on another node.
+type embedAnswer struct {
+	Refused *api.Error       `json:"refused,omitempty"`
+	Result  *api.EmbedResult `json:"result,omitempty"`
+}
+
+// asAPIError is what a client would be told of an error; nil for nil.
+func asAPIError(model string, err error) *api.Error {
+	if err == nil {
+		return nil
+	}
+	var known *api.Error
+	if errors.As(refusal(model, err), &known) {
+		return known
+	}
+	return &api.Error{Status: 503, Type: "server_error", Code: "unavailable", Message: err.Error()}
+}
+
+// ask sends one message to another node and reads one.
+func (n *Node) ask(ctx context.Context, to target, service string, question, answer any, limit int) error {
+	place, err := n.holder(to)
+	if err != nil {
+		return err
+	}
+	s, err := n.peers.link.OpenBound(ctx, place, service)
+	if err != nil {
+		return lostOr(ctx, place, err)
+	}
+	defer s.Close()
+	if err := writeJSON(s, question); err != nil {
+		return lostOr(ctx, place, err)
+	}
+	if err := readJSON(s, limit, answer); err != nil {
+		return lostOr(ctx, place, err)
+	}
+	return nil
+}
+
+// loadThere loads or unloads a model on a node that has it.
+func (n *Node) loadThere(ctx context.Context, m target, keepAlive *time.Duration) error {
+	var a answerPart
+	if err := n.ask(ctx, m, serviceLoad, loadCall{Model: m.Name, Digest: m.Digest, KeepAlive: keepAlive}, &a, answerMax); err != nil {
+		return err
+	}
+	if a.Refused != nil {
+		return a.Refused
+	}
+	return nil
+}
+
+func readJSON(s *xfer.Stream, limit int, v any) error {
+	data, err := xfer.ReadMessage(s, limit)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func writeJSON(s *xfer.Stream, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return xfer.WriteMessage(s, data)
+}

@@ -1,0 +1,346 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"tandem/cluster/member"
+)
+
+// The cost of answering on node d, in milliseconds:
+//
+//	queue    until the prompt is begun: the tokens that are computed before, or the
+//	         time until a slot is free, whichever is longer; loading the model
+//	forward  the way there, if d is not this node
+//	fetch    reading kept blocks from memory and disk, or from another node
+//	prefill  computing what is left
+//	decode   the answer itself, weighed (weigh)
+//	harm     what it adds to the answers that run there, weighed
+//	copy     see spread
+//
+// A figure that is unknown, or too old, is the median of the other candidates', of
+// two the worse; if nobody's is known, one of the defaults below. Restoring counts
+// only where it is faster than computing, as the engine does it.
+const (
+	expectedDefault = 256
+	rateDefault     = 500.0 // tokens/s
+	paceMsDefault   = 50.0
+	slotMsDefault   = 10_000.0
+	ramRateDefault  = 4e9 // bytes/s
+	diskRateDefault = 0.4e9
+	goodputDefault  = 100e6
+	rttMsDefault    = 1.0
+	// fetchMargin: a fetch must be expected to be that much faster than computing.
+	fetchMargin = 0.9
+)
+
+// costs is one decision in the making.
+type costs struct {
+	s      *State
+	r      *Request
+	nodes  []candidate
+	median known
+	links  links
+	held   []Holding // what is held, by place in State.Nodes
+	places map[member.ID]int
+}
+
+// known are the figures of a node that costs are made of, all of them known.
+type known struct {
+	running, queued, waiting float64
+	rate, slotMs, ram, disk  float64
+	rttMs                    float64
+	decode                   []Pace
+	guessed                  bool
+}
+
+func newCosts(s *State, r *Request, nodes []candidate) *costs {
+	c := &costs{s: s, r: r, nodes: nodes, held: make([]Holding, len(s.Nodes)), places: make(map[member.ID]int, len(s.Nodes))}
+	for i := range s.Nodes {
+		c.places[s.Nodes[i].ID] = i
+		c.held[i].Node = s.Nodes[i].ID
+	}
+	for _, h := range r.Holdings {
+		if at, ok := c.places[h.Node]; ok {
+			c.held[at] = h
+		}
+	}
+	c.median = c.medians()
+	c.links = newLinks(s, c.places)
+	return c
+}
+
+// all gives the scores of all candidates.
+func (c *costs) all() []Score {
+	scores := make([]Score, len(c.nodes))
+	for i := range c.nodes {
+		scores[i] = c.score(c.nodes[i])
+	}
+	c.spread(scores)
+	return scores
+}
+
+// score is the cost of one node.
+func (c *costs) score(n candidate) Score {
+	k := c.known(n)
+	s := Score{Node: n.node.ID, Guessed: k.guessed}
+	h := c.held[n.place]
+	c.restore(&s, n, &k, h)
+	s.PrefillMs = n.model.prefillMs(k.rate, s.Cached, c.r.Tokens)
+	c.fetchFromPeer(&s, n, &k)
+	s.QueueMs = c.queueMs(n.model, &k)
+	if n.node.ID != c.s.Entry {
+		s.ForwardMs = k.rttMs
+	}
+	c.decode(&s, n.model, &k)
+	s.firstMs = s.QueueMs + s.ForwardMs + s.FetchMs + s.PrefillMs
+	s.Cost = s.firstMs + s.DecodeMs + s.HarmMs
+	return s
+}
+
+// restore counts what the node itself holds.
+func (c *costs) restore(s *Score, n candidate, k *known, h Holding) {
+	resident := c.r.chainTokens(h.Resident + h.Predicted)
+	s.predicted = c.r.chainTokens(h.Predicted)
+	s.Cached = resident
+	for _, tier := range []struct {
+		blocks int
+		rate   float64
+		counts *int
+	}{{h.FromRAM, k.ram, &s.fromRAM}, {h.FromDisk, k.disk, &s.fromDisk}} {
+		tokens := min(tier.blocks*c.r.BlockTokens, c.r.Tokens-1-s.Cached)
+		ms := float64(tokens*c.r.BytesPerToken) / tier.rate * 1000
+		if tokens > 0 && ms < n.model.prefillMs(k.rate, s.Cached, s.Cached+tokens) {
+			s.Cached += tokens
+			s.FetchMs += ms
+			*tier.counts = tokens
+		}
+	}
+}
+
+// fetchFromPeer plans to get from one other node what this one lacks, if that is
+// worth it.
+func (c *costs) fetchFromPeer(s *Score, n candidate, k *known) {
+	if !c.s.Transfers {
+		return
+	}
+	for i := range c.held {
+		h, from := &c.held[i], &c.s.Nodes[i]
+		tokens := c.r.chainTokens(h.Run - h.Predicted)
+		if tokens-s.Cached < c.s.Tuning.FetchTokens || i == n.place || c.r.BlockTokens <= 0 ||
+			from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
+			continue
+		}
+		goodput, rtt := c.links.between(n.place, i)
+		first := s.Cached / c.r.BlockTokens
+		ms := rtt + float64((tokens-first*c.r.BlockTokens)*c.r.BytesPerToken)/goodput*1000
+		left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
+		compute := s.PrefillMs - left
+		if ms >= compute*fetchMargin || s.fetch != nil && ms+left >= s.fetch[0].Ms+s.fetch[0].left {
+			continue
+		}
+		s.fetch = []Fetch{{From: h.Node, First: first, Blocks: h.Run - h.Predicted - first, Ms: ms, ComputeMs: compute, left: left, tokens: tokens}}
+	}
+	if s.fetch != nil {
+		s.FetchMs += s.fetch[0].Ms
+		s.PrefillMs = s.fetch[0].left
+		s.Cached = s.fetch[0].tokens
+	}
+}
+
+// queueMs is the time until the prompt is begun.
+func (c *costs) queueMs(m *Model, k *known) float64 {
+	ms := (k.waiting + float64(m.SentTokens)) / k.rate * 1000
+	busy := k.running + k.queued + float64(m.Sent)
+	if slots := float64(max(m.Slots, 1)); busy >= slots {
+		ms = max(ms, (busy-slots+1)*k.slotMs/slots)
+	}
+	return ms + max(0, m.LoadMs)
+}
+
+// decode counts the answer, and what it and its prompt do to those that run there.
+func (c *costs) decode(s *Score, m *Model, k *known) {
+	others := min(k.running+float64(m.Sent), float64(max(m.Slots, 1)-1))
+	after := paceAt(k.decode, others+1)
+	s.DecodeMs = float64(c.r.Expected) * c.weigh(after)
+	if others <= 0 {
+		return
+	}
+	before := paceAt(k.decode, others)
+	// Running answers have half of theirs to go, on average; a prompt that is computed
+	// takes half of each step from them.
+	s.HarmMs = others * (float64(c.r.Expected)/2*(c.weigh(after)-c.weigh(before)) + s.PrefillMs/2*c.s.Tuning.DecodeWeight)
+}
+
+// weigh turns a time between tokens into what it counts: little while it is as
+// wanted.
+func (c *costs) weigh(ms float64) float64 {
+	t := &c.s.Tuning
+	return t.DecodeWeight*min(ms, t.ITLMs) + max(0, ms-t.ITLMs)
+}
+
+// spread lets beginnings that many requests share get copies even if nobody waits: a
+// node that lacks such a beginning is not charged for computing it when it was used
+// often for each node that holds it. A conversation is never such a beginning, as
+// its turns end at different blocks.
+func (c *costs) spread(scores []Score) {
+	t := &c.s.Tuning
+	var hot Holding
+	for _, h := range c.r.Holdings {
+		if h.Uses >= t.CopyUses && h.Run > hot.Run {
+			hot = h
+		}
+	}
+	if hot.Run == 0 {
+		return
+	}
+	copies := 0
+	for i := range scores {
+		if c.held[c.nodes[i].place].Run >= hot.Run {
+			copies++
+		}
+	}
+	if hot.Uses < t.CopyUses*float64(max(copies, 1)) {
+		return
+	}
+	end := c.r.chainTokens(hot.Run)
+	for i := range scores {
+		s := &scores[i]
+		if c.held[c.nodes[i].place].Run >= hot.Run || s.Cached >= end {
+			continue
+		}
+		k := c.known(c.nodes[i])
+		if ms := c.nodes[i].model.prefillMs(k.rate, s.Cached, end); ms <= t.CopyMsMax {
+			s.CopyMs = -ms
+			s.Cost -= ms
+		}
+	}
+}
+
+// prefillMs is the time to compute tokens from one place to another.
+func (m *Model) prefillMs(rate float64, from, to int) float64 {
+	n := float64(max(0, to-from))
+	ms := n / rate * 1000
+	if m.PrefillContext > 0 {
+		ms *= 1 + float64(from+to)/2/m.PrefillContext
+	}
+	return ms
+}
+
+// paceAt is the time between tokens with some streams, between and beyond what was
+// measured on a line.
+func paceAt(points []Pace, streams float64) float64 {
+	if len(points) == 1 {
+		return points[0].Ms
+	}
+	i := 1
+	for i < len(points)-1 && float64(points[i].Streams) < streams {
+		i++
+	}
+	a, b := points[i-1], points[i]
+	slope := (b.Ms - a.Ms) / float64(max(1, b.Streams-a.Streams))
+	return max(a.Ms+(streams-float64(a.Streams))*slope, min(a.Ms, b.Ms)/2)
+}
+
+// known fills in what is not.
+func (c *costs) known(n candidate) known {
+	t, m := &c.s.Tuning, n.model
+	k := known{running: float64(m.Running), queued: float64(m.Queued), waiting: float64(m.Waiting), decode: m.Decode}
+	if m.LoadAge > t.LoadStale {
+		k.running, k.queued, k.waiting, k.guessed = c.median.running, c.median.queued, c.median.waiting, true
+	}
+	pick := func(f Figure, stale time.Duration, otherwise float64, matters bool) float64 {
+		if f.fresh(stale) {
+			return f.Value
+		}
+		k.guessed = k.guessed || matters
+		return otherwise
+	}
+	k.rate = pick(m.PrefillRate, t.RateStale, c.median.rate, true)
+	k.slotMs = pick(m.SlotMs, t.RateStale, c.median.slotMs, false)
+	k.ram = pick(m.RAMRate, t.RateStale, c.median.ram, false)
+	k.disk = pick(m.DiskRate, t.RateStale, c.median.disk, false)
+	if n.node.ID != c.s.Entry {
+		k.rttMs = c.links.fromEntry(n.place)
+	}
+	if len(k.decode) == 0 || m.DecodeAge > t.RateStale {
+		k.decode, k.guessed = c.median.decode, true
+	}
+	return k
+}
+
+func (f Figure) fresh(stale time.Duration) bool { return f.Value > 0 && f.Age <= stale }
+
+// medians are the figures for those of which none is known.
+func (c *costs) medians() known {
+	t := &c.s.Tuning
+	n := len(c.nodes)
+	room := make([]float64, 7*n)
+	list := func(i int) []float64 { return room[i*n : i*n : (i+1)*n] }
+	running, queued, waiting, rate, slot, ram, disk := list(0), list(1), list(2), list(3), list(4), list(5), list(6)
+	curves := make([][]Pace, 0, n)
+	rates := func(list *[]float64, f Figure) {
+		if f.fresh(t.RateStale) {
+			*list = append(*list, f.Value)
+		}
+	}
+	for _, n := range c.nodes {
+		m := n.model
+		if m.LoadAge <= t.LoadStale {
+			running = append(running, float64(m.Running))
+			queued = append(queued, float64(m.Queued))
+			waiting = append(waiting, float64(m.Waiting))
+		}
+		rates(&rate, m.PrefillRate)
+		rates(&slot, m.SlotMs)
+		rates(&ram, m.RAMRate)
+		rates(&disk, m.DiskRate)
+		if len(m.Decode) > 0 && m.DecodeAge <= t.RateStale {
+			curves = append(curves, m.Decode)
+		}
+	}
+	k := known{
+		running: middle(running, 0, false), queued: middle(queued, 0, false), waiting: middle(waiting, 0, false),
+		rate: middle(rate, rateDefault, true), slotMs: middle(slot, slotMsDefault, false),
+		ram: middle(ram, ramRateDefault, true), disk: middle(disk, diskRateDefault, true),
+		decode: []Pace{{1, paceMsDefault}},
+	}
+	if len(curves) > 0 {
+		slices.SortFunc(curves, func(a, b []Pace) int { return cmp.Compare(paceAt(a, 1), paceAt(b, 1)) })
+		k.decode = curves[len(curves)/2]
+	}
+	return k
+}
+
+// middle is the median, of two the worse: the lower one of rates, the higher one of
+// times.
+func middle(list []float64, otherwise float64, lower bool) float64 {
+	if len(list) == 0 {
+		return otherwise
+	}
+	slices.Sort(list)
+	if lower {
+		return list[(len(list)-1)/2]
+	}
+	return list[len(list)/2]
+}
+
+func (s *State) node(id member.ID) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].ID == id {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// holding is what a node holds of the prompt.
+func (r *Request) holding(id member.ID) Holding {
+	for _, h := range r.Holdings {
+		if h.Node == id {
+			return h
+		}
+	}
+	return Holding{Node: id}
+}

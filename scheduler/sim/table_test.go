@@ -1,0 +1,62 @@
+package sim_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"tandem/scheduler"
+	"tandem/scheduler/sim"
+)
+
+var (
+	traceFile = flag.String("requests", "", "a trace in Mooncake's format for TestTable")
+	speed     = flag.Float64("speed", 0, "only this speed of arrivals")
+	cluster   = flag.String("cluster", "", "only homelab or equal")
+	only      = flag.String("policy", "", "only these policies, by comma")
+)
+
+// TestTable prints how policies compare on a whole trace: -requests FILE -v.
+func TestTable(t *testing.T) {
+	if *traceFile == "" {
+		t.Skip("no -requests FILE")
+	}
+	f, err := os.Open(*traceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	arrivals, err := sim.ReadMooncake(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := scheduler.PolicyNames()
+	if *only != "" {
+		names = strings.Split(*only, ",")
+	}
+	speeds := []float64{0.3, 0.5, 0.7}
+	if *speed > 0 {
+		speeds = []float64{*speed}
+	}
+	for _, c := range []struct {
+		name  string
+		nodes []sim.NodeSpec
+	}{{"homelab", sim.Homelab()}, {"equal", sim.Equal(8)}} {
+		if *cluster != "" && c.name != *cluster {
+			continue
+		}
+		for _, speed := range speeds {
+			results, err := sim.Policies(sim.Options{Nodes: c.nodes, Arrivals: arrivals, Speed: speed, Seed: 1}, names)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s, speed %g", c.name, speed)
+			var text strings.Builder
+			if err := sim.Table(&text, results); err != nil {
+				t.Fatal(err)
+			}
+			t.Log("\n" + text.String())
+		}
+	}
+}

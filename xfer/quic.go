@@ -1,0 +1,132 @@
+package xfer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// alpn names the protocol inside TLS, on both transports.
+const alpn = "tandem/1"
+
+// packetBytes is the size of the first packets: what every path of the internet
+// carries. Larger ones are used after probing.
+const packetBytes = 1200
+
+// quicConfig is the same for both directions.
+func quicConfig(t Timings) *quic.Config {
+	return &quic.Config{
+		HandshakeIdleTimeout:           t.QUIC,
+		MaxIdleTimeout:                 t.DeadAfter + t.DeadAfter/8, // the pings notice it first and say why
+		InitialStreamReceiveWindow:     StreamBufferMax,
+		MaxStreamReceiveWindow:         StreamBufferMax,
+		InitialConnectionReceiveWindow: ConnBufferMax,
+		MaxConnectionReceiveWindow:     ConnBufferMax,
+		MaxIncomingStreams:             acceptMax + 1,
+		MaxIncomingUniStreams:          -1,
+		InitialPacketSize:              packetBytes,
+	}
+}
+
+// quicSession is a session on QUIC.
+type quicSession struct {
+	conn   *quic.Conn
+	client bool
+}
+
+func (s *quicSession) open(ctx context.Context) (rawStream, error) {
+	stream, err := s.conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return quicStream{stream}, nil
+}
+
+func (s *quicSession) accept() (rawStream, error) {
+	stream, err := s.conn.AcceptStream(s.conn.Context())
+	if err != nil {
+		if cause := context.Cause(s.conn.Context()); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	return quicStream{stream}, nil
+}
+
+func (s *quicSession) ours(id uint64) bool {
+	const server = 1 // the lowest bit of a stream id
+	return id&server == 0 == s.client
+}
+
+func (s *quicSession) close(goodbye *frame, _ rawStream) {
+	if goodbye == nil {
+		goodbye = &frame{}
+	}
+	s.conn.CloseWithError(quic.ApplicationErrorCode(goodbye.Code), clip(goodbye.Text, textBytesMax))
+}
+
+func (s *quicSession) heard() time.Time { return time.Time{} }
+func (s *quicSession) remote() net.Addr { return s.conn.RemoteAddr() }
+
+// quicStream is a stream of QUIC.
+type quicStream struct{ *quic.Stream }
+
+func (s quicStream) id() uint64        { return uint64(s.StreamID()) }
+func (s quicStream) closeWrite() error { return s.Close() }
+func (s quicStream) stopRead()         { s.CancelRead(0) }
+func (s quicStream) reset()            { s.CancelRead(0); s.CancelWrite(0) }
+
+// promote lets control frames pass data.
+func (s quicStream) promote() { s.SetPriority(0, true) }
+
+// withALPN makes the configuration of the peer link out of one of the identity.
+func withALPN(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	c.NextProtos = []string{alpn}
+	c.SessionTicketsDisabled = true // who resumes shows no certificate
+	return c
+}
+
+// dialQUIC makes a QUIC connection to one address, without a hello.
+func (l *Link) dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
+	udp, err := resolveUDP(ctx, addr, l.udp.LocalAddr())
+	if err != nil {
+		return nil, tls.ConnectionState{}, err
+	}
+	conn, err := l.quic.Dial(ctx, udp, tlsConfig, quicConfig(l.cfg.Timings))
+	if err != nil {
+		return nil, tls.ConnectionState{}, err
+	}
+	return &quicSession{conn: conn, client: true}, conn.ConnectionState().TLS, nil
+}
+
+// resolveUDP finds an address that the local socket can send to.
+func resolveUDP(ctx context.Context, addr string, from net.Addr) (*net.UDPAddr, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	number, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	local, _ := from.(*net.UDPAddr)
+	for _, ip := range ips {
+		if local != nil && local.IP.To4() != nil && ip.IP.To4() == nil {
+			continue // an IPv4 socket
+		}
+		if local != nil && !local.IP.IsUnspecified() && local.IP.To4() == nil && ip.IP.To4() != nil {
+			continue // bound to one IPv6 address
+		}
+		return &net.UDPAddr{IP: ip.IP, Port: number, Zone: ip.Zone}, nil
+	}
+	return nil, errors.New("no address that the socket at " + from.String() + " can send to")
+}
