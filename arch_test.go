@@ -33,6 +33,8 @@ var mayImport = map[string][]string{
 	"tandem/node/models/gguf":          {},
 	"tandem/node/models/builtin":       {},
 	"tandem/node/models/gguf/gguftest": {"tandem/node/models/gguf"},
+	"tandem/scheduler":                 {"tandem/cluster/member", "tandem/kvstore/block"},
+	"tandem/scheduler/sim":             {"tandem/cluster/member", "tandem/kvstore/block", "tandem/scheduler"},
 	"tandem/webui":                     {},
 	"tandem/cluster":                   {"tandem/cluster/identity", "tandem/cluster/member"},
 	"tandem/cluster/member":            {},

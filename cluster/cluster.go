@@ -258,7 +258,7 @@ func (c *Cluster) gossip() error {
 // start runs the goroutines of this package.
 func (c *Cluster) start() {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.transport.start(c.answer)
+	c.transport.start(c.answer, c.answerPacket)
 	if c.auto || c.cfg.Announce {
 		c.mdns = c.announce()
 	}
@@ -267,7 +267,7 @@ func (c *Cluster) start() {
 	c.wg.Go(c.doubtLoop)
 	c.wg.Go(c.udp.loop)
 	c.wg.Go(c.spreadLoop)
-	c.wg.Go(func() { c.changes.run(c.ctx, c.cfg.Changed) })
+	c.wg.Go(func() { c.changes.run(c.ctx, c.tell) })
 	c.changes.add(c.Self())
 	c.log.Info("cluster: gossip is up", "bind", c.transport.local.String(), "advertised", c.transport.known.String())
 }
@@ -389,59 +389,18 @@ func (c *Cluster) tableChanged(m member.Member) {
 	poke(c.wake)
 }
 
+// tell hands on a member as it is now, which may be newer than the change that is told.
+func (c *Cluster) tell(m member.Member) {
+	if now, known := c.Member(m.ID); known {
+		m = now
+	}
+	c.cfg.Changed(m)
+}
+
 // poke leaves a note in a channel of one slot.
 func poke(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
-	}
-}
-
-// changes hands members to Config.Changed, the newest state of each. It holds at most
-// one for each member.
-type changes struct {
-	mu     sync.Mutex
-	order  []member.ID
-	latest map[member.ID]member.Member
-	poke   chan struct{}
-}
-
-func newChanges() *changes {
-	return &changes{latest: map[member.ID]member.Member{}, poke: make(chan struct{}, 1)}
-}
-
-func (c *changes) add(m member.Member) {
-	c.mu.Lock()
-	if _, waiting := c.latest[m.ID]; !waiting {
-		c.order = append(c.order, m.ID)
-	}
-	c.latest[m.ID] = m
-	c.mu.Unlock()
-	poke(c.poke)
-}
-
-func (c *changes) next() (member.Member, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.order) == 0 {
-		return member.Member{}, false
-	}
-	id := c.order[0]
-	c.order = c.order[1:]
-	m := c.latest[id]
-	delete(c.latest, id)
-	return m, true
-}
-
-func (c *changes) run(ctx context.Context, tell func(member.Member)) {
-	for {
-		select {
-		case <-c.poke:
-		case <-ctx.Done():
-			return
-		}
-		for m, ok := c.next(); ok && ctx.Err() == nil; m, ok = c.next() {
-			tell(m)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -519,4 +520,25 @@ func TestAutoJoinsWhatIsFound(t *testing.T) {
 	mu.Unlock()
 	all(t, 2, n1, n2)
 	n2.says("n5", "another cluster secret")
+}
+
+// Close ends every goroutine; memberlist's own end soon after.
+func TestCloseEndsEverything(t *testing.T) {
+	n1 := run(t, 1)
+	n2 := run(t, 2, joining(n1), func(c *Config) { c.Join = append(c.Join, "no-such-name.invalid", "127.0.0.1:1") })
+	all(t, 2, n1, n2)
+	n2.leave()
+	n1.kill()
+	until(t, "no goroutine is left", func() bool {
+		buf := make([]byte, 1<<20)
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if (strings.Contains(g, "tandem/cluster.") || strings.Contains(g, "hashicorp/memberlist.")) && !strings.Contains(g, "testing.tRunner") {
+				return false
+			}
+		}
+		return true
+	})
+	for range 2 { // and again does no harm
+		n1.kill()
+	}
 }

@@ -73,7 +73,7 @@ func (c *Cluster) ask(ctx context.Context, at netip.AddrPort, k kind, complaint 
 	}
 	f, err := readFrame(conn)
 	if err != nil {
-		return mine, theirs, inWords(err, "it accepts connections and does not answer as a node does")
+		return mine, theirs, inWords(err, "it accepts connections and does not answer; most likely it is not the gossip port of a node")
 	}
 	signed := request[:len(request)-macBytes*len(mine.Keys)]
 	switch f.proven(c.cfg.Identity, signed) {

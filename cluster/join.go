@@ -233,7 +233,7 @@ func (c *Cluster) failedGiven(j job, a *attempt, err error) {
 	case a.id != "" && len(c.table.present()) > 0:
 		c.problems.clear(j.key) // the list of members says who is missing
 	default:
-		c.problems.keep(j.key, fmt.Sprintf("waiting to join %s: %v; it is tried again and again, the longer the wait the less often, at least every %v", j, err, retryMost*pace))
+		c.problems.keep(j.key, fmt.Sprintf("waiting to join %s: %v; it is tried again, at least every %v", j, err, retryMost*pace))
 	}
 }
 

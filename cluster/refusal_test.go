@@ -3,8 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -201,15 +200,36 @@ func TestPacketsOfAnotherSecret(t *testing.T) {
 	}
 }
 
+// stranger is something else that listens, and greets everybody.
+func stranger(t *testing.T, greeting string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprint(conn, greeting)
+			_ = conn.(*net.TCPConn).CloseWrite()
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
+}
+
 // What is no tandem node is told apart from one that refuses, and what comes in and is
 // no gossip does no harm.
 func TestStrangers(t *testing.T) {
-	web := httptest.NewServer(http.NotFoundHandler())
-	defer web.Close()
-	at := strings.TrimPrefix(web.URL, "http://")
+	at := stranger(t, "SSH-2.0-OpenSSH_9.2\r\n")
 	n1 := run(t, 1)
 	n2 := run(t, 2, joining(n1), func(c *Config) { c.Join = append(c.Join, at, "no-such-name.invalid") })
-	t.Log(n2.says("waiting to join "+at, "not tandem"))
+	t.Log(n2.says("waiting to join "+at, "not the gossip port of a node"))
 	t.Log(n2.says("waiting to join no-such-name.invalid:9495", "no-such-name.invalid"))
 	for _, hostile := range []string{"GET / HTTP/1.0\r\n\r\n", "\x06", helloMagic, helloMagic + "\x01\xff\xff", "\x0a\xff\xff\xff\xff", ""} {
 		conn, err := net.Dial("tcp", n1.Addr().String())
@@ -386,4 +406,50 @@ func TestRetriesBackOff(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Two clusters that were apart have a node id in common: the two that have it are told.
+func TestClustersWithACommonIDMeet(t *testing.T) {
+	sameID := func(c *Config) {
+		c.Self.ID = testID(2)
+		withSecret(secretA)(c)
+	}
+	first := closedPort(t, "127.0.0.1")
+	n3 := run(t, 3, func(c *Config) { c.Join = []string{first} })
+	twin := run(t, 7, sameID, joining(n3))
+	all(t, 2, n3, twin)
+	n1 := run(t, 1, bound(first))
+	n2 := run(t, 2, joining(n1))
+	until(t, "the clusters meet", func() bool { return n1.state(testID(3)) == member.Alive && n3.state(testID(1)) == member.Alive })
+	t.Log(n2.says("node id", "delete the file node-id"))
+	t.Log(twin.says("node id", "delete the file node-id"))
+}
+
+func TestProbe(t *testing.T) {
+	var c cuts
+	n1 := run(t, 1, c.of(1), func(c *Config) { c.ClusterID = func() string { return "abc" } })
+	ask := func(opts ...options) (Found, error) {
+		return Probe(t.Context(), testConfig(2, opts...), n1.Addr().String())
+	}
+	f, err := ask()
+	if err != nil || f.UDP != nil || f.Refusal != "" || f.ID != testID(1) || f.Name != "n1" || f.Cluster != "abc" || f.Gossip != n1.Addr() || f.ClockAhead.Abs() > time.Minute {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if f, err = ask(withSecret(secretB)); err != nil || !strings.Contains(f.Refusal, "another cluster secret") {
+		t.Errorf("another secret: %+v, %v", f, err)
+	}
+	c.set(func(network string, _, _ netip.Addr) bool { return network == "udp" })
+	if f, err = ask(); err != nil || f.UDP == nil || !strings.Contains(f.UDP.Error(), "no answer over UDP on port") {
+		t.Errorf("UDP is cut: %+v, %v", f, err)
+	}
+	n1.kill()
+	if _, err = ask(); err == nil || err.Error() != "connection refused" {
+		t.Errorf("nobody is there: %v", err)
+	}
+}
+
+// A node that is bound to one family says so when it is to join the other.
+func TestTheOtherFamily(t *testing.T) {
+	n1 := run(t, 1, func(c *Config) { c.Join = []string{"[::1]:9"} })
+	t.Log(n1.says("waiting to join [::1]:9", "no IPv6 address can be reached"))
 }

@@ -50,6 +50,7 @@ type transport struct {
 	streams chan net.Conn
 	slots   chan struct{} // one for each open stream
 	onHello func(ctx context.Context, conn net.Conn)
+	onCheck func(packet []byte, from net.Addr) // must not wait
 
 	ctx    context.Context // ends with the transport
 	cancel context.CancelFunc
@@ -120,8 +121,8 @@ func cause(err error) error {
 }
 
 // start reads the sockets until Shutdown.
-func (t *transport) start(onHello func(ctx context.Context, conn net.Conn)) {
-	t.onHello = onHello
+func (t *transport) start(onHello func(ctx context.Context, conn net.Conn), onCheck func(packet []byte, from net.Addr)) {
+	t.onHello, t.onCheck = onHello, onCheck
 	t.wg.Go(t.accept)
 	t.wg.Go(t.receive)
 }
@@ -237,6 +238,10 @@ func (t *transport) receive() {
 		if n == 0 {
 			continue
 		}
+		if buf[0] == helloMagic[0] { // memberlist's begin with a version, 0 or 1
+			t.onCheck(buf[:n], from)
+			continue
+		}
 		select {
 		case t.packets <- &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now}:
 		case <-t.ctx.Done():
@@ -286,6 +291,9 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 // dialStream comes from the address that the node is bound to, so that others see it
 // under the one that they know.
 func (t *transport) dialStream(ctx context.Context, to string) (net.Conn, error) {
+	if at, err := netip.ParseAddrPort(to); err == nil && !t.reaches(at.Addr()) {
+		return nil, fmt.Errorf("this node's gossip is bound to %s, from where no %s address can be reached; bind it to an address of that kind, or to all", t.local, familyName(at.Addr()))
+	}
 	d := &net.Dialer{}
 	if !t.local.Addr().IsUnspecified() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(t.local.Addr(), 0))
@@ -294,6 +302,20 @@ func (t *transport) dialStream(ctx context.Context, to string) (net.Conn, error)
 		return t.net.dial(ctx, d, to)
 	}
 	return d.DialContext(ctx, "tcp", to)
+}
+
+// reaches tells whether the sockets can send to an address: those of one family do not
+// reach the other.
+func (t *transport) reaches(to netip.Addr) bool {
+	local := t.local.Addr()
+	return local == netip.IPv6Unspecified() || local.Is4() == to.Unmap().Is4()
+}
+
+func familyName(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
 }
 
 // Shutdown closes the sockets and waits for their goroutines. Streams that memberlist

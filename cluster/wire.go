@@ -136,7 +136,7 @@ func readFrame(from io.Reader) (frame, error) {
 		return frame{}, fmt.Errorf("read a hello: %w", err)
 	}
 	if string(raw[:len(helloMagic)]) != helloMagic || raw[len(helloMagic)] != helloFormat {
-		return frame{}, errors.New("what answers there is not tandem")
+		return frame{}, errors.New("what answers there is not the gossip port of a node")
 	}
 	length := int(binary.BigEndian.Uint16(raw[helloHeader-2:]))
 	if length > helloBodyMax {

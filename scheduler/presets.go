@@ -91,7 +91,7 @@ func finish(policy string, s State, r Request, f field, scores []Score, chosen i
 	c := &scores[chosen]
 	return Decision{
 		Node: c.Node, Source: c.Node, Policy: policy, Cached: c.Cached, Compute: r.Tokens - c.Cached,
-		Reason: fmt.Sprintf("%s: %s of %d that can answer (policy %s)", s.name(c.Node), why, len(f.nodes), policy),
+		Reason: fmt.Sprintf("%s: %s, of %d that can answer (policy %s)", s.name(c.Node), why, len(f.nodes), policy),
 		Scores: merge(scores, f.refused),
 	}
 }

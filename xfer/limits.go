@@ -21,7 +21,7 @@ const (
 	// the peer may open, as handlers need a moment to end after their stream.
 	acceptMax = 2 * StreamsMax
 	// StreamBufferMax is how many bytes of a stream that nobody reads are held.
-	StreamBufferMax = 256 << 10
+	StreamBufferMax = 1024 << 10
 	// ConnBufferMax is how many bytes of all streams of a connection that nobody
 	// reads are held: no slow reader may take what others need.
 	ConnBufferMax = (acceptMax + 1) * StreamBufferMax
@@ -31,7 +31,7 @@ const (
 	connsMax       = 8             // connections of one peer
 	helloMax       = 64            // connections that have not said hello yet
 	addressesMax   = 16            // addresses of a peer that are tried
-	writeChunkMax  = 32 << 10      // bytes of one stream before others have their turn
+	writeChunkMax  = 256 << 10      // bytes of one stream before others have their turn
 	messageInitMax = 64 << 10      // of a message before its bytes have come
 )
 

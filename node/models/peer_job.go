@@ -30,8 +30,9 @@ const (
 // and fetch chunks, each for one result, and run waits for them all.
 //
 // Invariant: missing counts the chunks that are not chunkHere, completed the bytes
-// of those that are; each chunkHere chunk of f fits made; a chunk is chunkFetching
-// if and only if fetches has it. No chunk is written by a list that is not made.
+// of those that are; each chunkHere chunk of f fits made; every chunkFetching chunk
+// is in fetches, where also slower fetches of chunkHere ones linger. No chunk is
+// written by a list that is not made.
 type copyJob struct {
 	store   *Store
 	want    PeerModel
@@ -261,7 +262,7 @@ func (j *copyJob) overdue(p *peerState, now time.Time) int {
 	best, longest := -1, max(2*p.chunkTime, hedgeAtLeast)
 	for i, running := range j.fetches {
 		took := now.Sub(running[len(running)-1].started)
-		if took > longest && !slices.ContainsFunc(running, func(f *peerFetch) bool { return f.source == p }) {
+		if j.state[i] == chunkFetching && took > longest && !slices.ContainsFunc(running, func(f *peerFetch) bool { return f.source == p }) {
 			best, longest = i, took
 		}
 	}

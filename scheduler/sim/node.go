@@ -38,7 +38,7 @@ type job struct {
 	left     int  // tokens of the answer
 	first    time.Duration
 	done     time.Duration
-	placed   int // times
+	way      time.Duration // of tokens back to the entry node
 	exclude  []member.ID
 }
 
@@ -59,7 +59,6 @@ type node struct {
 	busy    bool
 	slotMs  float64
 	given   int // requests
-	started int // steps, for tests
 }
 
 // give puts a job into the queue. False: the queue is full, or the node is down.
@@ -142,13 +141,15 @@ func (n *node) step() {
 		ms += n.prefillMs(j.computed, tokens)
 	}
 	n.busy = true
-	n.started++
 	epoch := n.epoch
 	n.sim.after(milliseconds(ms), func() {
 		if n.epoch != epoch {
 			return
 		}
 		n.busy = false
+		if !n.up {
+			n.sim.result.WhileDown++
+		}
 		n.writeTokens()
 		for _, p := range pieces {
 			n.compute(p.j, p.tokens)
@@ -184,7 +185,7 @@ func (n *node) compute(j *job, tokens int) {
 	}
 	n.keep(j)
 	if j.first == 0 {
-		j.first = n.sim.now + n.sim.back(j, n)
+		j.first = n.sim.now + j.way
 	}
 	if j.left--; j.left <= 0 {
 		n.end(j)
@@ -220,7 +221,7 @@ func (n *node) end(j *job) {
 			break
 		}
 	}
-	j.done = n.sim.now + n.sim.back(j, n)
+	j.done = n.sim.now + j.way
 	const share = 0.1 // of a new value
 	ms := float64(n.sim.now-j.admitted) / float64(time.Millisecond)
 	if n.slotMs == 0 {

@@ -190,7 +190,6 @@ func (s *sim) place(e *entry, j *job) {
 			return
 		}
 	}
-	j.placed++
 	e.number++
 	chain := ids(j.arrival.Blocks)
 	r := scheduler.Request{
@@ -225,11 +224,12 @@ func (s *sim) place(e *entry, j *job) {
 		j.exclude = append(j.exclude, n.id)
 		s.place(e, j)
 	}
-	if n == e.node {
+	if j.way = 0; n == e.node {
 		arrive()
 		return
 	}
-	s.after(s.o.RTT/2, arrive)
+	j.way = s.o.RTT / 2
+	s.after(j.way, arrive)
 }
 
 // state is what an entry knows now.
@@ -327,10 +327,6 @@ func (s *sim) restart(n *node) {
 }
 
 func (s *sim) ended(j *job) { s.open-- }
-
-// back is the way of a token to where its client is; entries are as good as all
-// nodes, so it is taken as the average.
-func (s *sim) back(*job, *node) time.Duration { return s.o.RTT / 2 }
 
 func (s *sim) find(id member.ID) *node { return s.nodes[binary.BigEndian.Uint32([]byte(id))] }
 
