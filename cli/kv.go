@@ -30,8 +30,8 @@ func (a *app) kvCommand() *cobra.Command {
 	return cmd
 }
 
-// kvRun is the body of a command that prints what it did, as JSON or in words.
-func (a *app) kvRun(asJSON *bool, run func(ctx context.Context, c *client, args []string) (result any, words func(io.Writer) error, err error)) func(*cobra.Command, []string) error {
+// adminRun is the body of a command that prints what it did, as JSON or in words.
+func (a *app) adminRun(asJSON *bool, run func(ctx context.Context, c *client, args []string) (result any, words func(io.Writer) error, err error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, _, err := a.config()
 		if err != nil {
@@ -71,7 +71,7 @@ func (a *app) kvListCommand() *cobra.Command {
 	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the kept prefixes, those used last first", Args: noArgs,
-		RunE: a.kvRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
+		RunE: a.adminRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
 			if limit < 1 || limit > api.MaxKVPrefixes {
 				return nil, nil, usageError{fmt.Errorf("--limit: %d; allowed: 1 to %d", limit, api.MaxKVPrefixes)}
 			}
@@ -199,7 +199,7 @@ func aboutSeconds(s float64) string {
 func (a *app) kvPinCommand(name, short string, pinned bool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{Use: name + " ID...", Short: short, Args: exactArgs(1, 1000, "ids of prefixes, from `kv ls`"),
-		RunE: a.kvRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
+		RunE: a.adminRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
 			var done []string
 			for _, arg := range args {
 				p, err := c.findPrefix(ctx, arg)
@@ -220,7 +220,7 @@ func (a *app) kvPinCommand(name, short string, pinned bool) *cobra.Command {
 func (a *app) kvEvictCommand() *cobra.Command {
 	var asJSON, all bool
 	cmd := &cobra.Command{Use: "evict ID... | --all", Short: "Delete prefixes and what follows them, but not what is pinned or in use", Args: exactArgs(0, 1000, "ids of prefixes, from `kv ls`"),
-		RunE: a.kvRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
+		RunE: a.adminRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
 			if all == (len(args) > 0) {
 				return nil, nil, usageError{errors.New("kv evict: name ids of prefixes from `kv ls`, or say --all; not both")}
 			}
@@ -264,7 +264,7 @@ func printEvicted(w io.Writer, e node.KVEvicted) error {
 func (a *app) kvVerifyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{Use: "verify", Short: "Read and check every block; damaged ones are deleted", Args: noArgs,
-		RunE: a.kvRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
+		RunE: a.adminRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
 			var v node.KVVerified
 			err := c.post(ctx, "/admin/kv/verify", map[string]any{}, &v)
 			return v, func(w io.Writer) error { return printVerified(w, v) }, err

@@ -105,7 +105,7 @@ func (c *client) exportSize(ctx context.Context, all bool) int64 {
 func (a *app) kvImportCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{Use: "import FILE", Short: "Take the blocks of a file that export wrote; - is standard input", Args: exactArgs(1, 1, "a file"),
-		RunE: a.kvRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
+		RunE: a.adminRun(&asJSON, func(ctx context.Context, c *client, args []string) (any, func(io.Writer) error, error) {
 			in, total := a.env.In, int64(0)
 			if args[0] != "-" {
 				f, err := os.Open(args[0])

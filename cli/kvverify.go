@@ -21,7 +21,7 @@ func (a *app) verifyKVCommand() *cobra.Command {
 			"It prints the largest difference of a log-probability over the tokens that follow. It ends with 1 if the greedy texts differ.\n" +
 			"--model names the model; without it the node's default one is checked.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.kvRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
+			err := a.adminRun(&asJSON, func(ctx context.Context, c *client, _ []string) (any, func(io.Writer) error, error) {
 				request := map[string]any{}
 				if model := a.flags["model"]; len(model) > 1 {
 					return nil, nil, usageError{errors.New("verify-kv: --model is there more than once; allowed: one model")}

@@ -57,6 +57,9 @@ func printStatus(out io.Writer, s node.Status) error {
 	}
 	fmt.Fprintf(out, "%s (%s), %s, %s, up %s\n", s.Node.Name, s.Node.Role, s.Node.Version, ready, time.Duration(s.Node.UptimeSeconds*float64(time.Second)).Round(time.Second))
 	fmt.Fprintf(out, "requests: %d running, %d queued\n\n", s.Requests.Running, s.Requests.Queued)
+	if err := printMembers(out, s); err != nil {
+		return err
+	}
 	if len(s.Models) == 0 {
 		_, err := fmt.Fprintln(out, "no model is loaded; the first request loads one")
 		return err

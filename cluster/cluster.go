@@ -245,6 +245,7 @@ func (c *Cluster) gossip() error {
 	m.GossipInterval, m.GossipToTheDeadTime = pace*4/10, min(60*pace, c.cfg.DeadAfter)
 	// The whole state is small; exchanged often it reaches nodes whose UDP is blocked.
 	m.PushPullInterval = 10 * pace
+	m.EnableCompression = false // what little there is costs more to compress than to send
 	m.TCPTimeout = max(10*pace, time.Second)
 	m.DeadNodeReclaimTime = time.Nanosecond // a node that is dead may come back anywhere, at once
 	list, err := memberlist.Create(m)

@@ -68,7 +68,7 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	select {
 	case d.c.doubts <- e:
 	default: // a whole cluster is lost at once
-		d.c.table.gone(id, e.process)
+		d.c.table.gone(e)
 	}
 }
 

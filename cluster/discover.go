@@ -28,6 +28,10 @@ func (a *announcer) close() { _ = a.server.Shutdown() }
 // announce lets others find this node, or says why it cannot.
 func (c *Cluster) announce() *announcer {
 	known := c.transport.known
+	if known.Addr().IsLoopback() {
+		c.problems.set("mdns", fmt.Sprintf("this node cannot be found by mDNS: its gossip address, %s, is of this machine only; bind it to an address of the network", known))
+		return nil
+	}
 	// The host is named after the id: names of people's machines need not be unique.
 	zone, err := mdns.NewMDNSService(string(c.cfg.Self.ID), mdnsService, "", "tandem-"+c.cfg.Self.ID.Short()+".local.", int(known.Port()),
 		[]net.IP{known.Addr().AsSlice()}, []string{"key=" + c.cfg.Identity.ClusterKeyID()})
@@ -74,8 +78,9 @@ func serviceAddr(e *mdns.ServiceEntry) (string, bool) {
 		ip = e.AddrV6IPAddr.IP
 	}
 	addr, ok := netip.AddrFromSlice(ip)
-	if !ok || e.Port <= 0 || e.Port > 65535 {
+	addr = addr.Unmap()
+	if !ok || e.Port <= 0 || e.Port > 65535 || addr.IsUnspecified() || addr.IsLoopback() {
 		return "", false
 	}
-	return netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)).String(), true
+	return netip.AddrPortFrom(addr, uint16(e.Port)).String(), true
 }

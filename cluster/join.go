@@ -19,8 +19,9 @@ const (
 	retryFirst = 2   // after the first failure
 	retryMost  = 60  // at most, for what was given
 	lostFirst  = 10  // before a lost node is looked for where it was
-	lostMost   = 60  // at most, while it is looked for
-	askAgain   = 120 // an address that leads to this node itself; mDNS while there are others
+	lostMost   = 60  // at most, at first
+	lostSoon   = 12  // attempts until it is looked for half as often
+	askAgain   = 120 // what is not urgent: this node's own address, and any while there are others
 	roundsMost = 16  // addresses that are tried at a time
 )
 
@@ -226,14 +227,18 @@ func (c *Cluster) failedGiven(j job, a *attempt, err error) {
 		c.problems.set(j.key, refused.text)
 		return
 	}
-	a.failed(time.Now(), retryFirst*pace, retryMost*pace, rand.Float64)
+	most := retryMost * pace
+	if len(c.table.present()) > 0 {
+		most = askAgain * pace
+	}
+	a.failed(time.Now(), retryFirst*pace, most, rand.Float64)
 	switch {
 	case ok:
 		c.problems.keep(j.key, refused.text)
 	case a.id != "" && len(c.table.present()) > 0:
 		c.problems.clear(j.key) // the list of members says who is missing
 	default:
-		c.problems.keep(j.key, fmt.Sprintf("waiting to join %s: %v; it is tried again, at least every %v", j, err, retryMost*pace))
+		c.problems.keep(j.key, fmt.Sprintf("waiting to join %s: %v; it is tried again, at least every %v", j, err, most))
 	}
 }
 
@@ -255,7 +260,11 @@ func (c *Cluster) tryLost(j job, a *attempt) {
 	case ok && refused.code != codeWait && refused.code != codeBusy:
 		c.problems.set(j.key, refused.text)
 	}
-	a.failed(now, lostFirst*pace, lostMost*pace, rand.Float64)
+	most := lostMost * pace
+	if a.fails >= lostSoon {
+		most *= 2
+	}
+	a.failed(now, lostFirst*pace, most, rand.Float64)
 	if now.Sub(a.failing) > lostFor {
 		c.memory.drop(j.lost)
 	}

@@ -82,7 +82,9 @@ func (c *Cluster) probe(ctx context.Context, at netip.AddrPort) (Found, error) {
 
 // askUDP asks over UDP, from a socket of its own.
 func (c *Cluster) askUDP(ctx context.Context, at netip.AddrPort) error {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(at))
+	// Not connected: a node with several addresses may answer from another one, and the
+	// answer proves itself.
+	conn, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		return cause(err)
 	}
@@ -96,12 +98,12 @@ func (c *Cluster) askUDP(ctx context.Context, at netip.AddrPort) error {
 	signed := request[:len(request)-macBytes*len(mine.Keys)]
 	buf := make([]byte, packetBytesMax)
 	for range udpTries {
-		if _, err = conn.Write(request); err != nil {
+		if _, err = conn.WriteToUDPAddrPort(request, at); err != nil {
 			return cause(err)
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(udpAnswer))
 		var n int
-		if n, err = conn.Read(buf); err == nil {
+		if n, _, err = conn.ReadFromUDPAddrPort(buf); err == nil {
 			f, frameErr := readFrame(bytes.NewReader(buf[:n]))
 			if frameErr == nil && f.Nonce == mine.Nonce && f.proven(c.cfg.Identity, signed) == proofGood {
 				return nil

@@ -21,6 +21,7 @@ type entry struct {
 	gossip  netip.AddrPort
 	process process
 	keys    []identity.KeyID
+	heard   uint64 // how often gossip said that it is there
 }
 
 // present tells whether gossip reaches the node.
@@ -56,7 +57,7 @@ func (t *table) seen(id member.ID, gossip netip.AddrPort, m meta) {
 		t.mu.Unlock()
 		return
 	}
-	e := entry{gossip: gossip, process: m.Process, keys: m.Keys, m: member.Member{
+	e := entry{gossip: gossip, process: m.Process, keys: m.Keys, heard: old.heard + 1, m: member.Member{
 		ID: id, Name: m.Name, Version: m.Version, Role: m.Role, Peer: m.Peer, API: m.API, Started: m.Started, State: member.Alive,
 	}}
 	switch {
@@ -68,22 +69,29 @@ func (t *table) seen(id member.ID, gossip netip.AddrPort, m meta) {
 	t.putLocked(e)
 }
 
-// gone notes that a run of a node has failed.
-func (t *table) gone(id member.ID, p process) { t.end(id, p, member.Failed) }
-
-// left notes that a run of a node said goodbye.
-func (t *table) left(id member.ID, p process) { t.end(id, p, member.Left) }
-
-// end changes the state of a run that is there or has failed. One that said goodbye
-// stays with that, and a later run is not meant.
-func (t *table) end(id member.ID, p process, s member.State) {
+// gone notes that a node has failed, as of an entry that was seen before: if gossip has
+// said since that it is there, it is.
+func (t *table) gone(seen entry) {
 	t.mu.Lock()
-	e, known := t.byID[id]
-	if !known || e.process != p || e.m.State == member.Left || e.m.State == s {
+	e, known := t.byID[seen.m.ID]
+	if !known || e.heard != seen.heard || !e.present() {
 		t.mu.Unlock()
 		return
 	}
-	e.m.State = s
+	e.m.State = member.Failed
+	t.putLocked(e)
+}
+
+// left notes that a run of a node said goodbye. It stays with that, whatever old gossip
+// of that run says.
+func (t *table) left(id member.ID, p process) {
+	t.mu.Lock()
+	e, known := t.byID[id]
+	if !known || e.process != p || e.m.State == member.Left {
+		t.mu.Unlock()
+		return
+	}
+	e.m.State = member.Left
 	t.putLocked(e)
 }
 

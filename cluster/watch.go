@@ -73,7 +73,7 @@ func (c *Cluster) doubtLoop() {
 		case e := <-c.doubts:
 			wg.Go(func() {
 				if !c.isThere(e) && c.ctx.Err() == nil {
-					c.table.gone(e.m.ID, e.process)
+					c.table.gone(e)
 				}
 			})
 		}

@@ -24,6 +24,12 @@ func (a clusterAdmin) peers() (*peers, error) {
 	return a.node.peers, nil
 }
 
+// Draining says whether a node gets new work, and how many requests it still has.
+type Draining struct {
+	Draining bool  `json:"draining"`
+	Running  int64 `json:"running"`
+}
+
 // Drain implements api.Cluster. What runs goes on to its end; other nodes give this
 // one nothing new, and it gives away what comes to it.
 func (a clusterAdmin) Drain(_ context.Context, on bool) (any, error) {
@@ -41,7 +47,7 @@ func (a clusterAdmin) Drain(_ context.Context, on bool) (any, error) {
 	if err := p.cluster.Update(func(m *member.Member) { m.State = state }); err != nil {
 		return nil, err
 	}
-	return map[string]any{"draining": on, "running": a.node.running.Load()}, nil
+	return Draining{Draining: on, Running: a.node.running.Load()}, nil
 }
 
 // Recover implements api.Cluster.
@@ -58,16 +64,17 @@ func (a clusterAdmin) Recover(ctx context.Context) (any, error) {
 	return a.Settings(ctx)
 }
 
-// agreed is what the nodes have agreed on.
-type agreed struct {
+// Agreed is what the nodes have agreed on.
+type Agreed struct {
 	Cluster  string          `json:"cluster"`
 	Leader   member.ID       `json:"leader"`
 	Quorum   bool            `json:"quorum"`
 	Reason   string          `json:"reason,omitempty"`
-	Settings []agreedSetting `json:"settings"`
+	Settings []AgreedSetting `json:"settings"`
 }
 
-type agreedSetting struct {
+// AgreedSetting is one value that all nodes share.
+type AgreedSetting struct {
 	Name    string `json:"name"`
 	Value   string `json:"value"`
 	Default string `json:"default"`
@@ -81,9 +88,9 @@ func (a clusterAdmin) Settings(context.Context) (any, error) {
 		return nil, err
 	}
 	st, s := p.quorum.Status(), p.quorum.State()
-	out := agreed{Cluster: st.ClusterID, Leader: st.Leader, Quorum: st.HasQuorum, Reason: st.Why}
+	out := Agreed{Cluster: st.ClusterID, Leader: st.Leader, Quorum: st.HasQuorum, Reason: st.Why}
 	for _, known := range quorum.KnownSettings() {
-		out.Settings = append(out.Settings, agreedSetting{known.Name, s.Value(known.Name), known.Default, known.Allowed})
+		out.Settings = append(out.Settings, AgreedSetting{known.Name, s.Value(known.Name), known.Default, known.Allowed})
 	}
 	return out, nil
 }

@@ -183,19 +183,24 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, max(b, 1))
 }
 
-// choose gives the place of the best score.
+// choose gives the place of the best score. What an answer costs on the node that
+// writes it fastest is the same wherever it goes, so shares are of what exceeds it.
 func (s *State) choose(scores []Score, seed uint64) int {
 	t := &s.Tuning
+	floor := scores[0].DecodeMs
+	for i := range scores {
+		floor = min(floor, scores[i].DecodeMs)
+	}
 	best := 0
 	for i := range scores {
-		if s.handicapped(&scores[i]) < s.handicapped(&scores[best]) {
+		if s.handicapped(&scores[i], floor) < s.handicapped(&scores[best], floor) {
 			best = i
 		}
 	}
-	low := s.handicapped(&scores[best])
+	low := s.handicapped(&scores[best], floor)
 	rank := uint64(math.MaxUint64)
 	for i := range scores {
-		c := s.handicapped(&scores[i])
+		c := s.handicapped(&scores[i], floor)
 		if scores[i].Node == s.Entry && c <= low*(1+t.Hysteresis)+t.NoiseMs {
 			return i
 		}
@@ -206,13 +211,14 @@ func (s *State) choose(scores []Score, seed uint64) int {
 	return best
 }
 
-// handicapped is the cost that is compared: what was guessed must be better by the
-// hysteresis.
-func (s *State) handicapped(score *Score) float64 {
+// handicapped is the cost that is compared, less what is the same for all: what was
+// guessed must be better by the hysteresis.
+func (s *State) handicapped(score *Score, floor float64) float64 {
+	cost := max(0, score.Cost-floor)
 	if score.Guessed {
-		return score.Cost*(1+s.Tuning.Hysteresis) + s.Tuning.NoiseMs
+		return cost*(1+s.Tuning.Hysteresis) + s.Tuning.NoiseMs
 	}
-	return score.Cost
+	return cost
 }
 
 // draw is a number that a seed gives a node; all bits are mixed.

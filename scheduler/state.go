@@ -141,7 +141,7 @@ type Tuning struct {
 	LinkStale  time.Duration // goodput and RTT, too; 10 min
 	ITLMs      float64       // wanted time between tokens; 100
 	// DecodeWeight is what a millisecond of decoding counts beside one of waiting for
-	// the first token, up to ITLMs; beyond it counts whole. 0.1
+	// the first token, up to ITLMs; beyond it counts whole. 0.3
 	DecodeWeight float64
 	CopyUses     float64 // a beginning deserves one more copy for this many uses; 12
 	CopyMsMax    float64 // what one request may pay for a copy; 1000
@@ -152,7 +152,7 @@ type Tuning struct {
 func DefaultTuning() Tuning {
 	return Tuning{
 		Hysteresis: 0.1, NoiseMs: 2, LoadStale: 5 * time.Second, RateStale: 24 * time.Hour, LinkStale: 10 * time.Minute,
-		ITLMs: 100, DecodeWeight: 0.1, CopyUses: 12, CopyMsMax: 1000, FetchTokens: 256,
+		ITLMs: 100, DecodeWeight: 0.3, CopyUses: 12, CopyMsMax: 1000, FetchTokens: 256,
 	}
 }
 

@@ -136,6 +136,18 @@ func (c *conn) fail(err error, goodbye *frame) {
 	c.sess.close(goodbye, c.control)
 }
 
+// broken ends a connection because the transport did. A goodbye may lie unread on
+// the control stream and tells more: listen has a moment to find it.
+func (c *conn) broken(err error) {
+	timer := time.NewTimer(byeTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.ctx.Done():
+	case <-timer.C:
+	}
+	c.fail(c.lostWith(c.explain(err)), nil)
+}
+
 // open makes a stream of a service. It waits while too many are open.
 func (c *conn) open(ctx context.Context, service string, within time.Duration) (*Stream, error) {
 	select {
@@ -173,7 +185,7 @@ func (c *conn) openPlaced(ctx context.Context, service string) (*Stream, error) 
 	raw, err := c.sess.open(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.fail(c.lostWith(err), nil)
+			c.broken(err)
 			err = context.Cause(c.ctx)
 		}
 		return nil, err
@@ -207,7 +219,7 @@ func (c *conn) accept() {
 	for {
 		raw, err := c.sess.accept()
 		if err != nil {
-			c.fail(c.lostWith(err), nil)
+			c.broken(err)
 			return
 		}
 		if err := c.admit(raw); err != nil {
@@ -403,7 +415,7 @@ func (c *conn) speak() {
 		c.mu.Unlock()
 		for _, do := range work {
 			if err := do(); err != nil {
-				c.fail(c.lostWith(c.explain(err)), nil)
+				c.broken(err)
 				return
 			}
 		}

@@ -21,18 +21,20 @@ const (
 	// the peer may open, as handlers need a moment to end after their stream.
 	acceptMax = 2 * StreamsMax
 	// StreamBufferMax is how many bytes of a stream that nobody reads are held.
-	StreamBufferMax = 1024 << 10
+	StreamBufferMax = 256 << 10
 	// ConnBufferMax is how many bytes of all streams of a connection that nobody
 	// reads are held: no slow reader may take what others need.
 	ConnBufferMax = (acceptMax + 1) * StreamBufferMax
 
-	earlyMax       = acceptMax     // ends of streams that have not arrived yet
-	workMax        = 4 * acceptMax // control frames that wait to be written
-	connsMax       = 8             // connections of one peer
-	helloMax       = 64            // connections that have not said hello yet
-	addressesMax   = 16            // addresses of a peer that are tried
-	writeChunkMax  = 256 << 10      // bytes of one stream before others have their turn
-	messageInitMax = 64 << 10      // of a message before its bytes have come
+	earlyMax     = acceptMax     // ends of streams that have not arrived yet
+	workMax      = 4 * acceptMax // control frames that wait to be written
+	connsMax     = 8             // connections of one peer
+	helloMax     = 64            // connections that have not said hello yet
+	addressesMax = 16            // addresses of a peer that are tried
+	// writeChunkMax is how many bytes of one stream are written before others have
+	// their turn: two TLS records with the head of a yamux frame.
+	writeChunkMax  = 32<<10 - muxHeadBytes
+	messageInitMax = 64 << 10 // of a message before its bytes have come
 )
 
 // Timings are the durations of a link. A zero takes the default.

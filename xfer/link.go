@@ -58,29 +58,29 @@ type Config struct {
 func (c Config) validate() error {
 	var errs []error
 	if _, err := member.ParseID(string(c.Self)); err != nil {
-		errs = append(errs, fmt.Errorf("Self: %w", err))
+		errs = append(errs, fmt.Errorf("field Self: %w", err))
 	}
 	if c.Identity == nil {
-		errs = append(errs, errors.New("Identity: it is missing"))
+		errs = append(errs, errors.New("field Identity: it is missing"))
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		errs = append(errs, fmt.Errorf("Listen: %q: %w", c.Listen, err))
+		errs = append(errs, fmt.Errorf("field Listen: %q: %w", c.Listen, err))
 	}
 	if c.Address == nil {
-		errs = append(errs, errors.New("Address: it is missing"))
+		errs = append(errs, errors.New("field Address: it is missing"))
 	}
 	if c.Cluster == "" || len(c.Cluster) > clusterBytesMax {
-		errs = append(errs, fmt.Errorf("Cluster: %d bytes; 1 to %d are allowed", len(c.Cluster), clusterBytesMax))
+		errs = append(errs, fmt.Errorf("field Cluster: %d bytes; 1 to %d are allowed", len(c.Cluster), clusterBytesMax))
 	}
 	if c.Versions.Min == 0 || c.Versions.Min > c.Versions.Max {
-		errs = append(errs, fmt.Errorf("Versions: %d to %d", c.Versions.Min, c.Versions.Max))
+		errs = append(errs, fmt.Errorf("field Versions: %d to %d", c.Versions.Min, c.Versions.Max))
 	}
 	if c.Timings.DeadAfter < idleMin {
-		errs = append(errs, fmt.Errorf("Timings.DeadAfter: %v; at least %v", c.Timings.DeadAfter, idleMin))
+		errs = append(errs, fmt.Errorf("field Timings.DeadAfter: %v; at least %v", c.Timings.DeadAfter, idleMin))
 	}
 	for name, h := range c.Handlers {
 		if !validService(name) || h == nil {
-			errs = append(errs, fmt.Errorf("Handlers: %q", name))
+			errs = append(errs, fmt.Errorf("field Handlers: %q: a service has 1 to %d characters a-z, 0-9, '-', '.', '/', and a handler", name, serviceBytesMax))
 		}
 	}
 	return errors.Join(errs...)

@@ -418,20 +418,27 @@ func TestSeveralAddresses(t *testing.T) {
 
 func TestDropAndClose(t *testing.T) {
 	pairs(t, func(t *testing.T, _ Transport, a, b *Link, _ *relay) {
-		b.Handle("wait", func(ctx context.Context, s *Stream) error { <-ctx.Done(); return nil })
-		s := open(t, a, b, "wait")
+		begun := make(chan struct{}, 3)
+		b.Handle("wait", func(ctx context.Context, s *Stream) error { begun <- struct{}{}; <-ctx.Done(); return nil })
+		serving := func() *Stream {
+			s := open(t, a, b, "wait")
+			<-begun
+			until(t, "both know the connection", 5*time.Second, func() bool { return status(b, a.cfg.Self).Connections == 1 })
+			return s
+		}
+		s := serving()
 		b.Drop(a.cfg.Self)
 		_, err := s.Read(make([]byte, 1))
 		var lost *PeerLostError
 		if !errors.As(err, &lost) || !strings.Contains(lost.Why, "no longer a member") {
 			t.Errorf("dropped by the peer: %v", err)
 		}
-		s = open(t, a, b, "wait")
+		s = serving()
 		a.Drop(b.cfg.Self)
 		if _, err := s.Read(make([]byte, 1)); !errors.As(err, &lost) || !strings.Contains(lost.Why, "no longer a member") {
 			t.Errorf("dropped here: %v", err)
 		}
-		s = open(t, a, b, "wait")
+		s = serving()
 		if err := b.Close(within(t, 5*time.Second)); err != nil {
 			t.Fatal(err)
 		}

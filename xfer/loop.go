@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -80,9 +81,10 @@ type pipe struct {
 	mu   sync.Mutex
 	// changed is closed and replaced whenever a waiting side may go on.
 	changed         chan struct{}
-	held            []byte // at most StreamBufferMax
-	ended           bool   // nothing more is written
-	dropped         bool   // nobody reads
+	waiting         int          // sides that wait for changed
+	held            bytes.Buffer // at most StreamBufferMax
+	ended           bool         // nothing more is written
+	dropped         bool         // nobody reads
 	readBy, writeBy time.Time
 }
 
@@ -92,6 +94,9 @@ func newPipe(done <-chan struct{}) *pipe {
 
 // pokeLocked lets both sides look again.
 func (p *pipe) pokeLocked() {
+	if p.waiting == 0 {
+		return
+	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -101,7 +106,7 @@ func (p *pipe) end(drop bool) {
 	defer p.mu.Unlock()
 	p.ended = true
 	if drop {
-		p.dropped, p.held = true, nil
+		p.dropped, p.held = true, bytes.Buffer{}
 	}
 	p.pokeLocked()
 }
@@ -120,9 +125,8 @@ func (p *pipe) read(b []byte) (int, error) {
 		switch {
 		case p.dropped:
 			return 0, io.ErrClosedPipe
-		case len(p.held) > 0:
-			n := copy(b, p.held)
-			p.held = p.held[n:]
+		case p.held.Len() > 0:
+			n, _ := p.held.Read(b)
 			p.pokeLocked()
 			return n, nil
 		case p.ended:
@@ -142,9 +146,9 @@ func (p *pipe) write(b []byte) (int, error) {
 		if p.ended {
 			return written, io.ErrClosedPipe
 		}
-		if room := StreamBufferMax - len(p.held); room > 0 {
+		if room := StreamBufferMax - p.held.Len(); room > 0 {
 			n := min(room, len(b))
-			p.held = append(p.held, b[:n]...)
+			p.held.Write(b[:n])
 			b, written = b[n:], written+n
 			p.pokeLocked()
 			continue
@@ -169,8 +173,12 @@ func (p *pipe) waitLocked(by *time.Time) error {
 		expired = timer.C
 	}
 	changed := p.changed
+	p.waiting++
 	p.mu.Unlock()
-	defer p.mu.Lock()
+	defer func() {
+		p.mu.Lock()
+		p.waiting--
+	}()
 	select {
 	case <-changed:
 	case <-expired: // the loop sees it

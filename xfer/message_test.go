@@ -2,9 +2,12 @@ package xfer
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"io"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +92,32 @@ func TestFrames(t *testing.T) {
 	long := appendFrame(nil, frame{Type: frameCancel, Text: strings.Repeat("x", 10*textBytesMax)})
 	if f, err := readFrame(bytes.NewReader(long)); err != nil || len(f.Text) != textBytesMax {
 		t.Errorf("a long text: %d bytes, %v", len(f.Text), err)
+	}
+}
+
+// The examples of docs/wire.md.
+func TestWireExamples(t *testing.T) {
+	page, err := os.ReadFile("../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := map[string][]byte{
+		"hello": appendFrame(nil, frame{Type: frameHello, Hello: hello{Versions: Versions{1, 1}, Instance: 1, Stamp: 2, Streams: 256,
+			Idle: 3500 * time.Millisecond, Cluster: "c", Node: nodeID(1), Program: "v"}}),
+		"ping":   appendFrame(nil, frame{Type: framePing, Nonce: 7, Pad: 1}),
+		"finish": appendFrame(nil, frame{Type: frameFinish, Stream: 4, Size: 300, Stops: true, Code: CodeFailed, Text: "no"}),
+		"cancel": appendFrame(nil, frame{Type: frameCancel, Stream: 5, Code: CodeCancelled, Text: "bye"}),
+		"header": appendHeader(nil, header{Service: "raft", Within: 1500 * time.Millisecond}),
+	}
+	for name, want := range examples {
+		written := regexp.MustCompile("(?m)^- " + name + "\\b.*: `([0-9a-f ]+)`$").FindSubmatch(page)
+		if written == nil {
+			t.Errorf("%s: the page has no example", name)
+			continue
+		}
+		if said := strings.ReplaceAll(string(written[1]), " ", ""); said != hex.EncodeToString(want) {
+			t.Errorf("%s: the page says %s, the code %x", name, said, want)
+		}
 	}
 }
 

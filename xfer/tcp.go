@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log"
@@ -91,12 +92,25 @@ func (s *tcpSession) heard() time.Time { return time.Unix(0, s.wire.last.Load())
 func (s *tcpSession) remote() net.Addr { return s.wire.RemoteAddr() }
 
 // wire is the TLS connection under yamux. It remembers when bytes came and what
-// went wrong.
+// went wrong, and puts the head of a yamux frame into the TLS record of its body: by
+// itself it would be a record, and a system call, of its own.
 type wire struct {
 	net.Conn // TLS
 	tcp      net.Conn
 	last     atomic.Int64 // Unix nanoseconds
 	fault    atomic.Pointer[error]
+	head     []byte // of a frame whose body is the next write; yamux writes from one goroutine
+	joined   []byte // room for both
+}
+
+// muxHeadBytes is the length of the head of a yamux frame: version, type, flags u16,
+// stream u32, length u32.
+const muxHeadBytes = 12
+
+// bodyFollows tells whether a write of yamux is the head of a frame with a body.
+func bodyFollows(p []byte) bool {
+	const data = 0 // the type
+	return len(p) == muxHeadBytes && p[1] == data && binary.BigEndian.Uint32(p[8:]) > 0
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -109,9 +123,21 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 func (w *wire) Write(p []byte) (int, error) {
-	n, err := w.Conn.Write(p)
+	if len(w.head) == 0 && bodyFollows(p) {
+		w.head = append(w.head, p...)
+		return len(p), nil
+	}
+	whole := p
+	if len(w.head) > 0 {
+		w.joined = append(append(w.joined[:0], w.head...), p...)
+		whole, w.head = w.joined, w.head[:0]
+	}
+	_, err := w.Conn.Write(whole)
 	w.note(err)
-	return n, err
+	if err != nil {
+		return 0, err // yamux gives the connection up
+	}
+	return len(p), nil
 }
 
 func (w *wire) note(err error) {

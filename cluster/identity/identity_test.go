@@ -92,7 +92,7 @@ func TestSecretsThatAreRefused(t *testing.T) {
 
 // shake runs a handshake over a pipe and returns what both sides say of it, and the ids
 // that they see.
-func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error, serverSees, clientSees member.ID) {
+func shake(t *testing.T, server, client *tls.Config) (serverSees, clientSees member.ID, serverErr, clientErr error) {
 	t.Helper()
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()
@@ -116,7 +116,7 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	}
 	_ = b.Close()
 	<-done
-	return serverErr, clientErr, serverSees, clientSees
+	return serverSees, clientSees, serverErr, clientErr
 }
 
 func TestNodesOfOneSecretAcceptEachOther(t *testing.T) {
@@ -134,7 +134,7 @@ func TestNodesOfOneSecretAcceptEachOther(t *testing.T) {
 		{"both know both, in another order", mustNew(t, secretB, node1, secretA), mustNew(t, secretA, node2, secretB), node1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			serverErr, clientErr, serverSees, clientSees := shake(t, tt.server.ServerTLS(), tt.client.ClientTLS(tt.want))
+			serverSees, clientSees, serverErr, clientErr := shake(t, tt.server.ServerTLS(), tt.client.ClientTLS(tt.want))
 			if serverErr != nil || clientErr != nil {
 				t.Fatalf("server: %v, client: %v", serverErr, clientErr)
 			}
@@ -171,7 +171,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		{"a day behind", at(-1, node2), "", nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			serverErr, clientErr, _, _ := shake(t, mustNew(t, secretA, node1).ServerTLS(), tt.client.ClientTLS(tt.want))
+			_, _, serverErr, clientErr := shake(t, mustNew(t, secretA, node1).ServerTLS(), tt.client.ClientTLS(tt.want))
 			if tt.kind == nil {
 				if serverErr != nil || clientErr != nil {
 					t.Fatalf("server: %v, client: %v", serverErr, clientErr)
@@ -195,18 +195,18 @@ func TestServerChecksTheCertificateItself(t *testing.T) {
 	client := mustNew(t, secretB, node2).ClientTLS("")
 	client.ServerName = server.ClientTLS("").ServerName
 	client.VerifyConnection = nil
-	serverErr, _, _, _ := shake(t, server.ServerTLS(), client)
+	_, _, serverErr, _ := shake(t, server.ServerTLS(), client)
 	if !errors.Is(serverErr, ErrWrongSecret) {
 		t.Errorf("server: %v", serverErr)
 	}
 	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
-	if serverErr, _, _, _ := shake(t, server.ServerTLS(), client); serverErr == nil {
+	if _, _, serverErr, _ := shake(t, server.ServerTLS(), client); serverErr == nil {
 		t.Error("a client without a certificate was accepted")
 	}
 	old := mustNew(t, secretA, node2).ClientTLS("")
 	old.MaxVersion = tls.VersionTLS12
 	old.MinVersion = tls.VersionTLS12
-	if serverErr, _, _, _ := shake(t, server.ServerTLS(), old); serverErr == nil {
+	if _, _, serverErr, _ := shake(t, server.ServerTLS(), old); serverErr == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
 }

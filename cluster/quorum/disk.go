@@ -78,9 +78,11 @@ func (d *disk) open() error {
 	var file *os.File
 	err := guard(func() (err error) {
 		d.db, err = bolt.Open(d.path, 0o600, &bolt.Options{
-			Timeout:        time.Second,
-			NoFreelistSync: true, // it is rebuilt, so it cannot be wrong
-			NoStatistics:   true,
+			Timeout:      time.Second,
+			NoStatistics: true,
+			// The list of free pages is kept in the file: to rebuild it, bbolt reads every page
+			// in a goroutine of its own, where a page that is not there ends the process.
+			NoFreelistSync: false,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				var err error
 				file, err = os.OpenFile(name, flag, mode)

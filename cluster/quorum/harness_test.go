@@ -317,10 +317,11 @@ func (n *node) start() *node {
 // kill ends a node without a word: nobody it could tell hears of it.
 func (n *node) kill() {
 	n.w.t.Helper()
+	var open []*wire
 	n.w.change(func() {
 		for c := range n.w.conns {
 			if c.from == n.id || c.to == n.id {
-				defer c.Close()
+				open = append(open, c)
 			}
 		}
 		for other := range n.w.nodes {
@@ -330,6 +331,9 @@ func (n *node) kill() {
 			n.w.states[n.id] = member.Failed
 		}
 	})
+	for _, c := range open {
+		_ = c.Close()
+	}
 	n.stop()
 	n.w.change(func() {
 		for other := range n.w.nodes {

@@ -72,7 +72,9 @@ func planRemovals(in planInput) *step {
 			return &step{action: actRemove, id: id, why: "it left"}
 		case in.gone[id] >= in.deadAfter:
 			return &step{action: actRemove, id: id, why: fmt.Sprintf("it has been gone for %s", in.gone[id].Round(time.Second))}
-		case heard && here(in.members, id) && in.nodes[id] != "" && c.Incarnation != in.nodes[id]:
+		case in.nodes[id] == "":
+			return &step{action: actRemove, id: id, why: "it is not known which folder it has"}
+		case heard && here(in.members, id) && c.Incarnation != in.nodes[id]:
 			return &step{action: actRemove, id: id, why: "it lost its folder and is let in anew"}
 		}
 	}
@@ -86,8 +88,8 @@ func planAdditions(in planInput) *step {
 	for _, id := range sortedIDs(in.members) {
 		m, c := in.members[id], in.cards[id]
 		started, left := in.leaving[id]
-		in_ := slices.ContainsFunc(in.servers, func(s raft.Server) bool { return s.ID == raft.ServerID(id) })
-		if id == in.self || in_ || !here(in.members, id) || left && started.Equal(m.Started) {
+		listed := slices.ContainsFunc(in.servers, func(s raft.Server) bool { return s.ID == raft.ServerID(id) })
+		if id == in.self || listed || !here(in.members, id) || left && started.Equal(m.Started) {
 			continue
 		}
 		if c.ID == "" || !c.waits() && c.realm != in.realm {

@@ -42,9 +42,10 @@ type Quorum struct {
 		next  int
 		calls map[int]*watcher
 	}
-	adopting sync.Mutex  // one stream at a time may bring this node into a cluster
-	acting   atomic.Bool // the leader's change of membership is under way
-	rec      *reconciler // the reconciler's own
+	adopting sync.Mutex    // one stream at a time may bring this node into a cluster
+	acting   atomic.Bool   // the leader's change of membership is under way
+	replayed atomic.Uint64 // the term in which this leader has replayed everything
+	rec      *reconciler   // the reconciler's own
 }
 
 type watcher struct {

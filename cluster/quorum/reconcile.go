@@ -238,6 +238,7 @@ func (q *Quorum) rebuild(ctx context.Context, change func() error) error {
 		}
 	}
 	q.mu.core, q.mu.broken = nil, fmt.Errorf("it is being rebuilt")
+	q.replayed.Store(0)
 	q.mu.Unlock()
 	var err error
 	if k != nil {
@@ -336,6 +337,10 @@ func (q *Quorum) lead(k *core, now time.Time) {
 	if q.acting.Load() {
 		return
 	}
+	if term := k.raft.CurrentTerm(); q.replayed.Load() != term {
+		q.replay(k, term)
+		return
+	}
 	cards := map[member.ID]card{}
 	for id, p := range q.rec.peers {
 		if here(q.rec.members, id) && p.card.ID != "" && now.Sub(p.heard) < 60*q.cfg.Heartbeat {
@@ -365,6 +370,26 @@ func (q *Quorum) lead(k *core, now time.Time) {
 			return
 		}
 		q.cfg.Logger.Info("membership of the cluster's agreement: "+string(s.action), "peer", s.id.Short(), "why", s.why)
+	})
+}
+
+// replay makes sure that a new leader's state machine has all that was agreed, before
+// the leader decides anything by it.
+func (q *Quorum) replay(k *core, term uint64) {
+	if !q.acting.CompareAndSwap(false, true) {
+		return
+	}
+	q.own.Go(func() {
+		defer q.MembersChanged()
+		defer q.acting.Store(false)
+		ctx, cancel := context.WithTimeout(q.ctx, q.cfg.ChangeLimit)
+		defer cancel()
+		err := k.await(ctx, func() raft.Future { return k.raft.Barrier(q.cfg.rpcLimit()) })
+		if err == nil && k.raft.CurrentTerm() == term {
+			q.replayed.Store(term)
+		} else {
+			pause(q.ctx, q.cfg.tick())
+		}
 	})
 }
 

@@ -90,7 +90,7 @@ func (q *Quorum) leaderless(s Status) *NoQuorumError {
 	}
 	switch {
 	case s.ClusterID == "" || e.Voters == 0:
-		e.Why = "this node has not been let into the cluster yet; it needs one of its nodes to be reachable"
+		e.Why = "this node has not been let into a cluster yet; it waits for a node of it that can be reached, and if there is none any more `node cluster recover` makes this node a cluster of one"
 	case e.Alive <= e.Voters/2:
 		e.Why = fmt.Sprintf("no quorum: %d of %d voters, missing %s; serving goes on, changes wait until they are back, and if they are gone for good `node cluster recover` makes this node a cluster of one",
 			e.Alive, e.Voters, names(e.Missing, members))

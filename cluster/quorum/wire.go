@@ -93,6 +93,9 @@ func (c card) check() error {
 	if _, err := member.ParseID(string(c.ID)); err != nil {
 		return err
 	}
+	if c.Incarnation == "" {
+		return fmt.Errorf("card of node %s without an incarnation", c.ID.Short())
+	}
 	if len(c.Voters) > nodesMax {
 		return fmt.Errorf("card of node %s with %d voters; the most is %d", c.ID.Short(), len(c.Voters), nodesMax)
 	}
@@ -161,6 +164,9 @@ func (q *Quorum) HandleForward(ctx context.Context, from member.ID, data []byte)
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.cfg.ChangeLimit)
 	defer cancel()
+	if _, err := q.current(); err != nil {
+		return nil, err // there is nothing yet, or no more, that this node could say of itself
+	}
 	q.hear(req.Card)
 	res := response{Version: wireVersion}
 	switch req.Kind {
@@ -175,7 +181,9 @@ func (q *Quorum) HandleForward(ctx context.Context, from member.ID, data []byte)
 	if err != nil {
 		res.fail(err)
 	}
-	res.Card = q.card()
+	if res.Card = q.card(); res.Card.Incarnation == "" {
+		return nil, errors.New("this node is changing its part in the cluster; ask again")
+	}
 	return json.Marshal(res)
 }
 
@@ -201,6 +209,9 @@ func (q *Quorum) proposeFor(ctx context.Context, req request) error {
 // ask sends a request and gives the answer with its card.
 func (q *Quorum) ask(ctx context.Context, to member.ID, req request) (response, error) {
 	req.Version, req.Card = wireVersion, q.card()
+	if req.Card.Incarnation == "" {
+		return response{}, errors.New("this node is changing its part in the cluster")
+	}
 	data, err := json.Marshal(req)
 	if err != nil {
 		return response{}, err

@@ -17,6 +17,8 @@
 //	blobs/sha256-HEX   complete files, verified against their digest
 //	manifests/*.json   one per name: which blob, or which file elsewhere
 //	partial/           downloads that can be resumed, and uploads in progress
+//	chunks/HEX         chunk lists of model files, for other nodes
+//	heads/HEX.gguf     headers of models that other nodes have; never listed
 //	*.gguf             files that somebody put there; listed, never changed
 //
 // Of an Ollama model the layers with the weights and the license are used. Its
@@ -24,15 +26,23 @@
 // instead. Its parameters and system prompt are not applied. A model with an
 // adapter layer is skipped, for without the adapter it would be another model.
 //
+// Nodes give each other models by the SHA-256 of the file, which is all that
+// comes from outside: Offers, Manifest, OpenRange and Head serve what the store
+// lists and nothing else, CopyFromPeers and CopyHead get it. How bytes travel is
+// the business of a PeerSource.
+//
 // A Store may be used by any number of goroutines. Resolve touches no network and
 // in the common case costs one stat. Pull runs each ref once, in a goroutine of
-// its own, for all callers that wait for it; Close ends those goroutines. Two
-// processes may share a folder: files appear by rename, and a download in progress
-// is locked.
+// its own, for all callers that wait for it, and so does CopyFromPeers, which has
+// one more for each chunk on its way; Close ends those goroutines. PrepareSharing
+// runs on its caller's. Two processes may share a folder: files appear by rename,
+// and a download or copy in progress is locked.
 //
-// Callers match ErrNotFound and ErrBadName with errors.Is, and with errors.As
-// *RefError, *BrokenError, *ReadOnlyError, *DigestError, *SpaceError,
-// *UnreachableError and *StatusError. No message holds an absolute path.
+// Callers match ErrNotFound, ErrBadName, ErrBusy, ErrWrongBytes and ErrSlow with
+// errors.Is, and with errors.As *RefError, *BrokenError, *ReadOnlyError,
+// *DigestError, *SpaceError, *UnreachableError, *StatusError, *PeersError,
+// *RangeError and *ManifestError. No message holds an absolute path.
 //
-// Start reading at store.go; pull.go is the story of a download.
+// Start reading at store.go; pull.go is the story of a download,
+// peer_copy.go that of a copy from other nodes.
 package models

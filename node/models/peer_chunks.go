@@ -176,8 +176,8 @@ func (s *Store) keepManifest(m *Manifest) error {
 }
 
 // Manifest is the chunk list of the listed model file with a digest. One that has
-// not been made is made now: the file is read, a second or so for each gigabyte,
-// and its digest is checked. The error is a *RefError, ErrNotFound, a *BrokenError
+// not been made is made now: the file is read and its digest is checked, which takes
+// some seconds for each gigabyte. The error is a *RefError, ErrNotFound, a *BrokenError
 // whose cause is a *DigestError if the file is damaged, or the reason why ctx ended.
 func (s *Store) Manifest(ctx context.Context, digest string) (Manifest, error) {
 	m, err := s.byDigest(digest)

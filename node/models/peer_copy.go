@@ -238,7 +238,7 @@ func (j *copyJob) adopt(ctx context.Context, made Manifest, key [sha256.Size]byt
 			return context.Cause(ctx)
 		}
 		if _, err := j.f.ReadAt(buf[:n], from); err != nil {
-			return err
+			continue // a sector that cannot be read may well be written again
 		}
 		if sha256.Sum256(buf[:n]) == made.Chunks[i] {
 			j.finish(i)

@@ -79,7 +79,7 @@ func TestOpenRange(t *testing.T) {
 		r.Close()
 	}
 	var refused *RangeError
-	for _, tc := range []struct{ from, n int64 }{{-1, 1}, {0, 0}, {0, -1}, {0, size + 1}, {size, 1}, {1, size}, {1 << 62, 1 << 62}, {0, MaxRangeBytes + 1}, {-1 << 63, 1<<63 - 1}} {
+	for _, tc := range []struct{ from, n int64 }{{-1, 1}, {0, 0}, {0, -1}, {0, size + 1}, {size, 1}, {1, size}, {1 << 62, 1 << 62}, {1<<63 - 1, 1}, {0, MaxRangeBytes + 1}, {-1 << 63, 1<<63 - 1}} {
 		if _, _, err := s.OpenRange(digest, tc.from, tc.n); !errors.As(err, &refused) {
 			t.Errorf("%+v: %v", tc, err)
 		}

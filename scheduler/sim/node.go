@@ -73,6 +73,7 @@ func (n *node) give(j *job) (ok, down bool) {
 	n.given++
 	n.queue = append(n.queue, j)
 	n.step()
+	n.sim.report(n)
 	return true, false
 }
 
@@ -147,9 +148,6 @@ func (n *node) step() {
 			return
 		}
 		n.busy = false
-		if !n.up {
-			n.sim.result.WhileDown++
-		}
 		n.writeTokens()
 		for _, p := range pieces {
 			n.compute(p.j, p.tokens)

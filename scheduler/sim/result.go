@@ -27,7 +27,7 @@ type Result struct {
 	Retries     int     // placements that found no node at the time
 	Refused     int     // requests that a node did not take; placed again
 	RefusedDown int     // of these, the node was dead
-	WhileDown   int     // steps that a dead node computed: none, or the simulator is wrong
+	ToFailed    int     // requests that were placed on a node that was seen as failed: none, or the policy is wrong
 	Lost        int     // requests that a node died with; placed again
 	Last        time.Duration
 }

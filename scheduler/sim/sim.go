@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"tandem/cluster/member"
@@ -23,8 +24,11 @@ type Options struct {
 	Seed        uint64
 	// Entries is how many nodes take requests from clients; 0: all. Which one a
 	// request comes to is drawn.
-	Entries     int
-	ReportEvery time.Duration // 0: 250 ms
+	Entries int
+	// Spread puts arrivals of equal times evenly between that time and the next: for
+	// traces whose clock is coarse.
+	Spread      bool
+	ReportEvery time.Duration // and with each request that a node takes or ends; 0: 250 ms
 	RTT         time.Duration // between nodes; 0: 1 ms
 	EventDelay  time.Duration // until an index event is known elsewhere; 0: 50 ms
 	PredictFor  time.Duration // 0: 3 s; less: predict nothing
@@ -158,6 +162,9 @@ func (s *sim) build() {
 // schedule puts in all that is known at the start.
 func (s *sim) schedule() {
 	s.open = len(s.o.Arrivals)
+	if s.o.Spread {
+		s.o.Arrivals = spread(s.o.Arrivals)
+	}
 	for i := range s.o.Arrivals {
 		a := &s.o.Arrivals[i]
 		j := &job{number: i, arrival: a, at: time.Duration(float64(a.At) / s.o.Speed), left: max(1, a.Output)}
@@ -167,13 +174,30 @@ func (s *sim) schedule() {
 	}
 	for i, n := range s.nodes {
 		offset := s.o.ReportEvery * time.Duration(i) / time.Duration(len(s.nodes))
-		s.at(offset, func() { s.report(n) })
+		s.at(offset, func() { s.reports(n) })
 	}
 	for _, out := range s.o.Outages {
 		n := s.nodes[out.Node]
 		s.at(out.From, func() { s.down(n) })
 		s.at(out.To, func() { s.restart(n) })
 	}
+}
+
+// spread is Options.Spread; arrivals must be in order, and those of the last time stay.
+func spread(list []Arrival) []Arrival {
+	list = slices.Clone(list)
+	for from, to := 0, 0; from < len(list); from = to {
+		for to = from; to < len(list) && list[to].At == list[from].At; to++ {
+		}
+		if to == len(list) {
+			break
+		}
+		step := (list[to].At - list[from].At) / time.Duration(to-from)
+		for i := from; i < to; i++ {
+			list[i].At += step * time.Duration(i-from)
+		}
+	}
+	return list
 }
 
 // place asks the policy of an entry, and again if that goes wrong.
@@ -205,6 +229,9 @@ func (s *sim) place(e *entry, j *job) {
 		return
 	}
 	n := s.find(d.Node)
+	if e.seen[s.indexOf(n)].state == member.Failed {
+		s.result.ToFailed++
+	}
 	e.ledger.Gave(n.id, d.Compute, s.clock())
 	if s.o.PredictFor > 0 {
 		e.index.Predict(n.id, chain, s.clock().Add(s.o.PredictFor))
@@ -261,22 +288,28 @@ func (s *sim) state(e *entry) scheduler.State {
 	return state
 }
 
-// report sends a node's load to all entries, for ever.
+// reports sends a node's load to all entries, for ever.
+func (s *sim) reports(n *node) {
+	s.report(n)
+	s.after(s.o.ReportEvery, func() { s.reports(n) })
+}
+
+// report sends it once.
 func (s *sim) report(n *node) {
-	if n.up {
-		load, taken, epoch := n.report(), s.now, n.epoch
-		s.after(s.o.RTT/2, func() {
-			if n.epoch != epoch {
-				return
-			}
-			for _, e := range s.entries {
-				known := &e.seen[s.indexOf(n)]
-				known.load, known.at, known.state = load, taken, member.Alive
-				e.ledger.Reported(n.id, s.clockAt(taken-s.o.RTT/2))
-			}
-		})
+	if !n.up {
+		return
 	}
-	s.after(s.o.ReportEvery, func() { s.report(n) })
+	load, taken, epoch := n.report(), s.now, n.epoch
+	s.after(s.o.RTT/2, func() {
+		if n.epoch != epoch {
+			return
+		}
+		for _, e := range s.entries {
+			known := &e.seen[s.indexOf(n)]
+			known.load, known.at, known.state = load, taken, member.Alive
+			e.ledger.Reported(n.id, s.clockAt(taken-s.o.RTT/2))
+		}
+	})
 }
 
 // publish sends index events to all entries.
@@ -326,7 +359,10 @@ func (s *sim) restart(n *node) {
 	}
 }
 
-func (s *sim) ended(j *job) { s.open-- }
+func (s *sim) ended(j *job) {
+	s.open--
+	s.report(j.node)
+}
 
 func (s *sim) find(id member.ID) *node { return s.nodes[binary.BigEndian.Uint32([]byte(id))] }
 
