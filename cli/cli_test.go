@@ -32,7 +32,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"an unknown command", []string{"dance"}, []string{"dance", "--help"}},
 		{"a missing argument", []string{"pull"}, []string{"pull", "one model reference"}},
 		{"a config that is not there", []string{"--config", "/does/not/exist"}, []string{"--config"}},
-		{"joining, which comes later", []string{"--join", "other"}, []string{"--join", "one node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, out, errs := run(t, nil, tt.args...)

@@ -186,11 +186,7 @@ func soonest(a, b time.Duration) time.Duration {
 // choose gives the place of the best score. What an answer costs on the node that
 // writes it fastest is the same wherever it goes, so shares are of what exceeds it.
 func (s *State) choose(scores []Score, seed uint64) int {
-	t := &s.Tuning
-	floor := scores[0].DecodeMs
-	for i := range scores {
-		floor = min(floor, scores[i].DecodeMs)
-	}
+	t, floor := &s.Tuning, decodeFloor(scores)
 	best := 0
 	for i := range scores {
 		if s.handicapped(&scores[i], floor) < s.handicapped(&scores[best], floor) {
@@ -209,6 +205,15 @@ func (s *State) choose(scores []Score, seed uint64) int {
 		}
 	}
 	return best
+}
+
+// decodeFloor is what the answer costs wherever it goes.
+func decodeFloor(scores []Score) float64 {
+	floor := scores[0].DecodeMs
+	for i := range scores {
+		floor = min(floor, scores[i].DecodeMs)
+	}
+	return floor
 }
 
 // handicapped is the cost that is compared, less what is the same for all: what was

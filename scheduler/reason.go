@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// explain says in one sentence why a node was chosen.
+// explain says in one sentence why a node was chosen. Milliseconds in it are what
+// costs differ by and the first token waits for, without what an answer costs anyway.
 func (s *State) explain(r *Request, f field, scores []Score, chosen int) string {
 	name := s.name(scores[chosen].Node)
 	here := -1
@@ -67,17 +68,17 @@ func runnerUp(scores []Score, chosen int) int {
 
 // against compares the chosen node with one that was not.
 func (s *State) against(r *Request, scores []Score, chosen, other int) string {
-	a, b := &scores[chosen], &scores[other]
-	return fmt.Sprintf("%s; %s ms against %s ms %s", s.advantage(r, a, b), milliseconds(a.Cost), milliseconds(b.Cost), s.where(b))
+	a, b, floor := &scores[chosen], &scores[other], decodeFloor(scores)
+	return fmt.Sprintf("%s; %s ms against %s ms %s", s.advantage(r, a, b), milliseconds(a.Cost-floor), milliseconds(b.Cost-floor), s.where(b))
 }
 
 // stays is for when the request stays here.
 func (s *State) stays(r *Request, scores []Score, chosen, other int) string {
-	a, b := &scores[chosen], &scores[other]
+	a, b, floor := &scores[chosen], &scores[other], decodeFloor(scores)
 	if a.Cost <= b.Cost {
-		return fmt.Sprintf("%s; %s ms here against %s ms %s", s.advantage(r, a, b), milliseconds(a.Cost), milliseconds(b.Cost), s.where(b))
+		return fmt.Sprintf("%s; %s ms here against %s ms %s", s.advantage(r, a, b), milliseconds(a.Cost-floor), milliseconds(b.Cost-floor), s.where(b))
 	}
-	return fmt.Sprintf("%s ms here; %s ms %s is not enough better to move", milliseconds(a.Cost), milliseconds(b.Cost), s.where(b))
+	return fmt.Sprintf("%s ms here; %s ms %s is not enough better to move", milliseconds(a.Cost-floor), milliseconds(b.Cost-floor), s.where(b))
 }
 
 func (s *State) where(score *Score) string {
@@ -138,6 +139,7 @@ func number(n int) string {
 }
 
 func milliseconds(ms float64) string {
+	ms = max(0, ms)
 	if ms < 10 {
 		return strings.TrimSuffix(strconv.FormatFloat(ms, 'f', 1, 64), ".0")
 	}

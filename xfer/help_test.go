@@ -68,9 +68,10 @@ func (i *testIdentity) PeerID(s tls.ConnectionState) (member.ID, error) {
 // nodeID is the id of node n of a test.
 func nodeID(n int) member.ID { return member.ID(fmt.Sprintf("%032x", n)) }
 
-// quick are timings for tests: a tenth and less of the real ones.
-var quick = Timings{QUIC: 700 * time.Millisecond, TCP: time.Second, Retry: 400 * time.Millisecond, KeepAlive: 150 * time.Millisecond,
-	DeadAfter: 800 * time.Millisecond, Suspect: 400 * time.Millisecond, Open: 5 * time.Second, Header: time.Second, Retire: 300 * time.Millisecond}
+// quick are timings for tests: shorter than the real ones, and long enough for a
+// busy machine.
+var quick = Timings{QUIC: 1500 * time.Millisecond, TCP: 3 * time.Second, Retry: 500 * time.Millisecond, KeepAlive: 250 * time.Millisecond,
+	DeadAfter: 1500 * time.Millisecond, Suspect: 700 * time.Millisecond, Open: 8 * time.Second, Header: 2 * time.Second, Retire: 400 * time.Millisecond}
 
 // addressBook tells links where the others are.
 type addressBook struct {

@@ -190,7 +190,7 @@ func TestCutIsNoticed(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("the handler goes on")
 		}
-		if took := time.Since(start); took > 2*quick.DeadAfter {
+		if took := time.Since(start); took > 3*quick.DeadAfter { // twice, and what a busy machine forgives
 			t.Errorf("noticed after %v", took)
 		}
 		r.set(func(r *relay) { r.cutUDP, r.cutTCP = false, false })
