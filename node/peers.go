@@ -26,8 +26,7 @@ import (
 // Goroutines: those of the parts, and one for each other node that follows what it
 // tells. All end with close.
 type peers struct {
-	node   *Node
-	policy func(scheduler.State, scheduler.Request) (scheduler.Decision, error)
+	node *Node
 
 	identity *identity.Identity
 	link     *xfer.Link
@@ -40,11 +39,11 @@ type peers struct {
 
 	mu struct {
 		sync.Mutex
+		policy scheduler.Policy
 		index  *scheduler.Index
 		ledger *scheduler.Ledger
 		placed uint64
 		views  map[member.ID]*view
-		leader quorum.Status
 	}
 }
 
@@ -78,8 +77,9 @@ func (e *portsTaken) Error() string {
 // openPeers opens the ports for other nodes and begins to look for them. A *portsTaken
 // leaves the node alone.
 func (n *Node) openPeers() (*peers, error) {
-	p := &peers{node: n, policy: scheduler.Place, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
+	p := &peers{node: n, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
 	defer close(p.ready)
+	p.mu.policy = scheduler.Place
 	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
 	self := member.ID(n.id)
 	var err error
@@ -100,7 +100,20 @@ func (n *Node) openPeers() (*peers, error) {
 	if p.quorum, err = quorum.Start(p.quorumConfig()); err != nil {
 		return nil, errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
 	}
+	p.quorum.Watch(p.agreed)
 	return p, nil
+}
+
+// agreed takes over what the nodes have agreed on.
+func (p *peers) agreed(s quorum.State) {
+	policy, err := scheduler.PolicyByName(s.Value("preset"))
+	if err != nil {
+		p.node.log.Warn("the setting preset is not known to this version; it places by cost", "error", err)
+		policy = scheduler.Place
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.policy = policy
 }
 
 // orPortsTaken tells a taken port that nobody asked for from other failures.

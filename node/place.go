@@ -116,7 +116,7 @@ func (p *peers) decide(m target, tenant string, tokens []engine.Token, exclude [
 	r := scheduler.Request{Model: m.Name, Tokens: len(tokens), Exclude: exclude, Number: p.mu.placed, Seed: rand.Uint64()}
 	chain := p.chainLocked(m, tenant, tokens, &r)
 	r.Holdings = p.mu.index.Match(chain, now)
-	d, err := p.policy(p.stateLocked(m, now), r)
+	d, err := p.mu.policy(p.stateLocked(m, now), r)
 	if err != nil {
 		return d, err
 	}

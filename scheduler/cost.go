@@ -151,7 +151,8 @@ func (c *costs) fetchFromPeer(s *Score, n candidate, k *known) {
 
 // queueMs is the time until the prompt is begun.
 func (c *costs) queueMs(m *Model, k *known) float64 {
-	ms := (k.waiting + float64(m.SentTokens)) / k.rate * 1000
+	// What waits is taken for one long prompt: long ones are what makes a queue.
+	ms := m.prefillMs(k.rate, 0, int(k.waiting)+m.SentTokens)
 	busy := k.running + k.queued + float64(m.Sent)
 	if slots := float64(max(m.Slots, 1)); busy >= slots {
 		ms = max(ms, (busy-slots+1)*k.slotMs/slots)

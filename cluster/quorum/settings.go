@@ -22,7 +22,7 @@ var settings = []Setting{
 	number("slo_itl_ms", 50, 1, 60_000),
 	oneOf("disagg", "auto", "always", "never"),
 	oneOf("planner", "on", "off"),
-	oneOf("preset", "tandem", "dynamo", "round-robin", "random", "least-loaded"),
+	oneOf("preset", "cost", "dynamo", "round-robin", "random", "least-loaded"),
 }
 
 // KnownSettings is the table of settings, in the order in which people should see it.

@@ -13,8 +13,8 @@ type State struct {
 	ClusterID  string `json:"cluster_id"`
 	Generation uint64 `json:"generation"` // rises when a survivor was made a cluster of one
 
-	Settings    map[string]string      `json:"settings"`    // only those that were set; KnownSettings has the rest
-	RolePlan    RolePlan               `json:"role_plan"`   //
+	Settings    map[string]string      `json:"settings"` // only those that were set; KnownSettings has the rest
+	RolePlan    RolePlan               `json:"role_plan"`
 	Assignments map[string][]member.ID `json:"assignments"` // model name → nodes, sorted
 	Pins        []string               `json:"pins"`        // prefixes that are kept, opaque here; sorted
 	Revocations []string               `json:"revocations"` // names of API keys, fingerprints of secrets; sorted
