@@ -20,10 +20,11 @@
 // nothing.
 //
 // Goroutines: memberlist's own, and those of Cluster.start: two that read the sockets,
-// one for each stream that has not been recognised yet, one that joins, one that watches
-// (UDP, dead nodes, the file of addresses), one that spreads what this node says of
-// itself, one that calls Config.Changed. Close ends them and waits; those of memberlist
-// end soon after.
+// one for each stream that has not been recognised yet, one that joins and some that it
+// waits for, one that watches (dead nodes, conflicts, the file of addresses), one that
+// asks nodes which memberlist gave up, one that looks for blocked UDP, one that spreads
+// what this node says of itself, one that calls Config.Changed. Close ends them and
+// waits; those of memberlist and of mDNS end soon after.
 //
 // Blocking: Start resolves the names of its own addresses, which it gives two seconds.
 // Members, Member, Problems and Update do not wait. Leave and Close do.
@@ -32,7 +33,7 @@
 // of an id is what Members shows or will show at once. No lock of this package is held
 // while memberlist is called, because memberlist calls back under its own.
 //
-// Errors to match: *AddressError from Start.
+// Errors to match: *AddressError from Start and Probe.
 //
 // Start reading in cluster.go, then join.go and hello.go.
 package cluster

@@ -313,7 +313,7 @@ func TestPacketSizes(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := QUIC
-			if limit < packetBytes {
+			if limit < 1200 {
 				want = TCP
 			}
 			if p := status(a, b.cfg.Self); p.Transport != want || p.Connections != 1 {
@@ -341,6 +341,8 @@ func TestPathShrinks(t *testing.T) {
 	})
 	r.set(func(r *relay) { r.dropOver = 1200 })
 	start := time.Now()
+	// Nothing is sent but pings: they must notice.
+	until(t, "the connection is given up", 10*time.Second, func() bool { return status(a, b.cfg.Self).Connections == 0 })
 	until(t, "a request works again", 20*time.Second, func() bool {
 		return call(a, b.cfg.Self, make([]byte, 1<<18), 3*time.Second) == nil
 	})
