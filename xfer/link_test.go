@@ -97,9 +97,8 @@ func TestSimultaneousDials(t *testing.T) {
 				}
 				wg.Wait()
 				kept := open(t, a, b, "echo")
-				until(t, "one connection", 5*time.Second, func() bool {
-					return status(a, b.cfg.Self).Connections == 1 && status(b, a.cfg.Self).Connections == 1
-				})
+				timer := time.NewTimer(3 * quick.Retire)
+				<-timer.C
 				if err := WriteMessage(kept, []byte("x")); err != nil {
 					t.Errorf("round %d: the stream in use: %v", round, err)
 				}
@@ -107,6 +106,10 @@ func TestSimultaneousDials(t *testing.T) {
 					t.Errorf("round %d: the stream in use: %v", round, err)
 				}
 				kept.Close()
+				until(t, "one connection", 10*time.Second, func() bool {
+					return status(a, b.cfg.Self).Connections == 1 && status(b, a.cfg.Self).Connections == 1
+				})
+				mustCall(t, a, b.cfg.Self)
 			}
 		})
 	}
