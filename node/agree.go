@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net"
 	"path/filepath"
 	"strings"
@@ -19,16 +18,13 @@ const (
 	forwardMax     = 1 << 20
 )
 
-// serve answers other nodes.
-func (p *peers) serve() {
+// services are what other nodes can ask of this one.
+func (p *peers) services() map[string]xfer.Handler {
 	n := p.node
-	p.link.Handle(serviceGenerate, n.serveGenerate)
-	p.link.Handle(serviceEmbed, n.serveEmbed)
-	p.link.Handle(serviceLoad, n.serveLoad)
-	p.link.Handle(serviceModel, n.serveModel)
-	p.link.Handle(serviceKnowledge, n.serveKnowledge)
-	p.link.Handle(serviceRaft, p.serveRaft)
-	p.link.Handle(serviceForward, p.serveForward)
+	return map[string]xfer.Handler{
+		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel,
+		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward,
+	}
 }
 
 func (p *peers) quorumConfig() quorum.Config {
@@ -78,7 +74,7 @@ func (r raftStreams) Forward(ctx context.Context, to member.ID, request []byte) 
 func (p *peers) serveRaft(ctx context.Context, s *xfer.Stream) error {
 	select {
 	case p.rafts <- s:
-		<-ctx.Done()
+		<-s.Done() // ctx may end before all was read
 		return nil
 	case <-p.over:
 		return errStopping
@@ -92,8 +88,13 @@ func (p *peers) serveForward(ctx context.Context, s *xfer.Stream) error {
 	if err != nil {
 		return err
 	}
-	if p.quorum == nil {
-		return errors.New("the node is starting")
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if p.quorum == nil { // it could not be started
+		return errStopping
 	}
 	answer, err := p.quorum.HandleForward(ctx, s.Peer(), request)
 	if err != nil {

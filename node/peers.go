@@ -86,11 +86,12 @@ func (n *Node) openPeers() (*peers, error) {
 	if p.identity, err = identity.New(n.secret, self); err != nil {
 		return nil, fmt.Errorf("--secret: %w", err)
 	}
-	link := xfer.Config{Self: self, Identity: linkIdentity{p.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: p.identity.ClusterKeyID(), Program: Version}
+	reset := p.identity.MAC(0, []byte("tandem reset key 1 "+n.id))
+	link := xfer.Config{Self: self, Identity: linkIdentity{p.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: p.identity.ClusterKeyID(), Program: Version,
+		ResetKey: &reset, Handlers: p.services(), Buffers: p.smallBuffers}
 	if p.link, err = xfer.Listen(link); err != nil {
 		return nil, n.orPortsTaken("--peer", n.cfg.Peer, defaultPeer, err)
 	}
-	p.serve()
 	_, port, _ := net.SplitHostPort(p.link.Addr())
 	gossip := cluster.Config{Self: member.Member{ID: self, Name: n.cfg.Name, Version: Version, Role: n.wantedRole(), State: member.Alive, Peer: []string{":" + port}, API: n.shownURL(), Started: n.started},
 		Identity: p.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
@@ -114,6 +115,12 @@ func (p *peers) agreed(s quorum.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.policy = policy
+}
+
+// smallBuffers tells how to give QUIC the buffers that fast networks need.
+func (p *peers) smallBuffers(wanted, granted int) {
+	p.node.log.Warn("the kernel gives UDP sockets small buffers; above 1 Gbit/s packets may be lost: sysctl -w net.core.rmem_max=7500000 net.core.wmem_max=7500000",
+		"wanted", wanted, "granted", granted)
 }
 
 // orPortsTaken tells a taken port that nobody asked for from other failures.

@@ -72,10 +72,18 @@ type Member struct {
 	ID      string   `json:"id"`
 	Name    string   `json:"name"`
 	Addr    string   `json:"addr"`
-	State   string   `json:"state"`
+	State   string   `json:"state"` // ready; alive: not ready; draining; failed; left
 	Role    string   `json:"role"`
 	Version string   `json:"version"`
 	Models  []string `json:"models"`
+}
+
+// aloneState is the state of a node that is a cluster of itself.
+func aloneState(ready bool) string {
+	if ready {
+		return stateReady
+	}
+	return string(member.Alive)
 }
 
 // PeerLink is the way to another node.
@@ -148,7 +156,7 @@ func (n *Node) status() Status {
 func (n *Node) clusterStatus(s *Status, names []string) {
 	if n.peers == nil {
 		s.Cluster.ID, s.Cluster.Leader, s.Cluster.Voters, s.Cluster.Quorum = n.id, n.id, []string{n.id}, true
-		s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: "alive", Role: s.Node.Role, Version: Version, Models: names}}
+		s.Cluster.Members = []Member{{ID: n.id, Name: n.cfg.Name, Addr: n.addr, State: aloneState(s.Node.Ready), Role: s.Node.Role, Version: Version, Models: names}}
 		return
 	}
 	q := n.peers.quorum.Status()
@@ -157,43 +165,48 @@ func (n *Node) clusterStatus(s *Status, names []string) {
 	for _, id := range q.Voters {
 		s.Cluster.Voters = append(s.Cluster.Voters, string(id))
 	}
-	s.Cluster.Members = n.peers.members(names)
+	s.Cluster.Members = n.peers.members()
 	s.Cluster.Problems = n.peers.cluster.Problems()
 	for _, p := range n.peers.link.Peers() {
 		s.Cluster.Links = append(s.Cluster.Links, PeerLink{ID: string(p.ID), Transport: string(p.Transport), Addr: p.Addr, RTTMs: milliseconds(p.RTT), Streams: p.Streams, Problem: p.LastError})
 	}
 }
 
-// members are the nodes with the models that each has loaded.
-func (p *peers) members(own []string) []Member {
+// members are the nodes with the models that each has.
+func (p *peers) members() []Member {
 	var out []Member
 	for _, m := range p.cluster.Members() {
-		st := Member{ID: string(m.ID), Name: m.Name, State: string(m.State), Role: string(m.Role), Version: m.Version, Models: own, Addr: p.node.addr}
-		if m.ID != member.ID(p.node.id) {
-			st.Models, st.Addr = p.loadedThere(m.ID), m.API
-			if st.Addr == "" && len(m.Peer) > 0 {
-				st.Addr = m.Peer[0]
-			}
+		st := Member{ID: string(m.ID), Name: m.Name, State: string(m.State), Role: string(m.Role), Version: m.Version, Models: []string{}, Addr: m.API}
+		if st.Addr == "" && len(m.Peer) > 0 {
+			st.Addr = m.Peer[0]
 		}
+		if m.ID == member.ID(p.node.id) {
+			st.Addr = p.node.addr
+		}
+		p.told(m.ID, &st)
 		out = append(out, st)
 	}
 	return out
 }
 
-// loadedThere are the models that a node has in memory.
-func (p *peers) loadedThere(id member.ID) []string {
+// told adds what a node has told of itself.
+func (p *peers) told(id member.ID, st *Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	names := []string{}
-	if v := p.mu.views[id]; v != nil {
-		for _, l := range v.load.Models {
-			if l.Loaded {
-				names = append(names, l.Name)
-			}
-		}
+	v := p.mu.views[id]
+	if v == nil {
+		return
 	}
-	return names
+	if st.State == string(member.Alive) && v.load.Ready {
+		st.State = stateReady
+	}
+	for _, c := range v.cards {
+		st.Models = append(st.Models, c.Name)
+	}
 }
+
+// stateReady is the state of an alive member that can answer now.
+const stateReady = "ready"
 
 // role is what this node does in the cluster.
 func (n *Node) role() string {

@@ -111,7 +111,7 @@ func (c Config) Validate() error {
 }
 
 // tick is how often the reconciler looks around by itself.
-func (c Config) tick() time.Duration { return c.Heartbeat / 2 }
+func (c Config) tick() time.Duration { return c.Heartbeat / 10 }
 
 // rpcLimit bounds one exchange of raft with a peer, or one question to it.
 func (c Config) rpcLimit() time.Duration { return 3 * c.Heartbeat }

@@ -143,8 +143,11 @@ func (q *Quorum) askAround(k *core, now time.Time) {
 			return s.ID == raft.ServerID(id) && (s.Suffrage == raft.Voter || !leads)
 		})
 		every := q.cfg.Heartbeat
-		if settled {
+		switch {
+		case settled:
 			every *= 30
+		case leads && len(k.voters()) < VotersMax:
+			every /= 8 // its vote waits for what it says
 		}
 		if now.Sub(p.asked) < every && p.started.Equal(m.Started) {
 			continue
