@@ -23,7 +23,7 @@ func (p *peers) services() map[string]xfer.Handler {
 	n := p.node
 	return map[string]xfer.Handler{
 		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel,
-		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward,
+		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward, serviceDoctor: p.serveDoctor,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -117,18 +118,20 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	served := map[string]int{}
+	served, reasons := map[string]int{}, map[string]bool{}
 	for i := range 24 {
 		wg.Go(func() {
-			s := read(t, openChat(t, t.Context(), nodes[0], fmt.Sprintf("question %d", i), `,"max_tokens":60`), nil)
+			resp := openChat(t, t.Context(), nodes[0], fmt.Sprintf("question %d", i), `,"max_tokens":60`)
+			s := read(t, resp, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			served[s.node]++
+			reasons[resp.Header.Get("X-Tandem-Reason")] = true
 		})
 	}
 	wg.Wait()
 	if len(served) != 3 {
-		t.Errorf("24 requests at once went to %v", served)
+		t.Errorf("24 requests at once went to %v: %q", served, slices.Sorted(maps.Keys(reasons)))
 	}
 	for _, n := range nodes {
 		n.AtRest()
@@ -196,8 +199,8 @@ func TestModelOfAnotherNode(t *testing.T) {
 		}
 	})
 	nodes[0].Until("the other model has its digest", func(node.Status) bool {
-		_, list := nodes[0].Get("/v1/models")
-		return strings.Contains(list, `"tiny"`) && strings.Contains(list, `"own"`)
+		_, list := nodes[0].Get("/api/tags")
+		return strings.Contains(list, `"tiny`) && strings.Contains(list, `"own`) && !strings.Contains(list, `"digest":""`)
 	})
 	a, head := ask(t, nodes[0], chat("hi", ""), 200)
 	if c := a.Choices[0]; c.Message.Content != "from afar" || head.Get("X-Tandem-Node") == "n1" {

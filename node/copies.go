@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 
 	"tandem/cluster/member"
 	"tandem/node/api"
@@ -135,6 +136,9 @@ func (p *peers) sources(m target) []models.PeerSource {
 
 // headOf gets the vocabulary of a model that only other nodes have.
 func (n *Node) headOf(ctx context.Context, m target) (string, error) {
+	if m.Digest == "" {
+		return "", api.Busy(http.StatusServiceUnavailable, digestTime, "model %s is on another node, which still reads its file to know its digest; try again later", m.Name)
+	}
 	return n.store.CopyHead(ctx, peerModel(m), n.peers.sources(m))
 }
 

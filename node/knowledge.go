@@ -15,6 +15,7 @@ import (
 	"tandem/kvstore/block"
 	"tandem/kvstore/prefix"
 	"tandem/node/api"
+	"tandem/node/models"
 	"tandem/scheduler"
 	"tandem/xfer"
 )
@@ -34,7 +35,7 @@ const (
 const (
 	loadPause   = 200 * time.Millisecond // between two reports while something changes
 	loadSilence = time.Second            // at most, even if nothing does
-	cardPause   = time.Second            // between two looks at the list of models
+	cardPause   = 3 * time.Second        // between two looks at the list of models, which reads folders
 	changesMax  = 8192                   // blocks told at once
 	tellMax     = 8 << 20                // bytes of one message: the cards of 10,000 models
 	followMin   = 100 * time.Millisecond // before a lost stream is opened anew; doubles
@@ -103,10 +104,18 @@ func (t *teller) tell(ctx context.Context) error {
 // told is what this node tells all others, made once for all of them.
 type told struct {
 	mu     sync.Mutex
+	list   []models.Model
 	cards  []byte // JSON
 	carded time.Time
 	load   []byte // JSON
 	loaded time.Time
+}
+
+// changed makes the next look read the list of models anew.
+func (t *told) changed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.carded, t.loaded = time.Time{}, time.Time{}
 }
 
 func (t *told) now(n *Node) (cards, load []byte, err error) {
@@ -114,21 +123,16 @@ func (t *told) now(n *Node) (cards, load []byte, err error) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	if now.Sub(t.carded) >= cardPause {
-		list, err := n.library.here(n.stopping)
-		if err != nil {
+		if t.list, err = n.store.List(n.stopping); err != nil {
 			return nil, nil, err
 		}
-		if t.cards, err = json.Marshal(list); err != nil {
+		if t.cards, err = json.Marshal(n.library.describeAll(t.list)); err != nil {
 			return nil, nil, err
 		}
 		t.carded = now
 	}
 	if now.Sub(t.loaded) >= loadPause/2 {
-		report, err := n.report()
-		if err != nil {
-			return nil, nil, err
-		}
-		if t.load, err = json.Marshal(report); err != nil {
+		if t.load, err = json.Marshal(n.report(t.list)); err != nil {
 			return nil, nil, err
 		}
 		t.loaded = now

@@ -86,11 +86,15 @@ func (l *library) List(ctx context.Context) ([]api.Model, error) {
 // here are the models on this machine.
 func (l *library) here(ctx context.Context) ([]api.Model, error) {
 	list, err := l.store.List(ctx)
+	return l.describeAll(list), err
+}
+
+func (l *library) describeAll(list []models.Model) []api.Model {
 	out := make([]api.Model, 0, len(list))
 	for _, m := range list {
 		out = append(out, l.describe(m))
 	}
-	return out, err
+	return out
 }
 
 // describe is one model of a list; the context is the one enforced here.
@@ -138,6 +142,7 @@ func (l *library) Loaded() []api.LoadedModel {
 }
 
 func (l *library) Pull(ctx context.Context, ref string, progress func(api.PullProgress)) error {
+	defer l.changed()
 	var bytes int64
 	pull := l.store.Pull
 	if l.node != nil {
@@ -164,20 +169,30 @@ func (l *library) Delete(ctx context.Context, name string) error {
 	if err := l.Unload(ctx, name); err != nil {
 		return err
 	}
+	defer l.changed()
 	return refusal(name, l.store.Delete(name))
 }
 
 func (l *library) Copy(_ context.Context, from, to string) error {
+	defer l.changed()
 	return refusal(from, l.store.Copy(from, to))
 }
 
 func (l *library) Create(_ context.Context, c api.CreateModel) error {
+	defer l.changed()
 	_, err := l.store.Create(c.Name, c.From, c.Files)
 	name := c.Name
 	if errors.Is(err, models.ErrNotFound) && c.From != "" {
 		name = c.From
 	}
 	return refusal(name, err)
+}
+
+// changed lets other nodes know soon.
+func (l *library) changed() {
+	if l.node != nil {
+		l.node.told.changed()
+	}
 }
 
 func (l *library) HasBlob(digest string) bool { return l.store.HasBlob(digest) }

@@ -27,6 +27,7 @@ func (c *Config) backendOptions(path string) llama.Options {
 func (n *Node) prepareDefault(ctx context.Context) {
 	defer close(n.defaultTried)
 	name, err := n.chooseDefault(ctx)
+	n.told.changed()
 	if err == nil {
 		n.mu.Lock()
 		n.mu.defaultModel = name

@@ -262,8 +262,9 @@ func (p *peers) others() int {
 	return count
 }
 
-// find finds a model that only other nodes have, by name.
-func (p *peers) find(name string) (target, bool) {
+// find finds a model that only other nodes have, by name; rather one whose digest is
+// known, so that it can be copied.
+func (p *peers) find(name string) (t target, ok bool) {
 	if p == nil {
 		return target{}, false
 	}
@@ -271,14 +272,12 @@ func (p *peers) find(name string) (target, bool) {
 	defer p.mu.Unlock()
 	for _, v := range p.mu.views {
 		for _, c := range v.cards {
-			if c.Name == name || c.Name == name+":latest" {
-				t := target{}
-				t.Name, t.Digest, t.Size = c.Name, c.Digest, c.Size
-				return t, true
+			if (c.Name == name || c.Name == name+":latest") && (!ok || t.Digest == "") {
+				t.Name, t.Digest, t.Size, ok = c.Name, c.Digest, c.Size, true
 			}
 		}
 	}
-	return target{}, false
+	return t, ok
 }
 
 // holders are the other nodes that serve and have a model.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tandem/kvstore/block"
+	"tandem/node/models"
 	"tandem/scheduler"
 )
 
@@ -38,6 +39,7 @@ type modelLoad struct {
 	TokenMs   float64 `json:"token_ms,omitempty"` // of one prompt token
 	StepMs    float64 `json:"step_ms,omitempty"`  // of a token of each of StepWidth streams
 	StepWidth float64 `json:"step_width,omitempty"`
+	SlotMs    float64 `json:"slot_ms,omitempty"`  // that a request keeps its slot
 	RAMRate   float64 `json:"ram_rate,omitempty"` // bytes/s from memory into the engine
 }
 
@@ -54,6 +56,7 @@ func (l *modelLoad) same(m target) bool {
 func (l *modelLoad) known(name string, age time.Duration) scheduler.Model {
 	m := scheduler.Model{Name: name, Ready: l.Ready, LoadMs: l.LoadMs, Context: l.Context, Slots: l.Slots, Running: l.Running, Queued: l.Queued,
 		QueueMax: l.QueueMax, Waiting: l.Waiting, Active: l.Active, LoadAge: age, RAMRate: scheduler.Figure{Value: l.RAMRate, Age: age}}
+	m.SlotMs = scheduler.Figure{Value: l.SlotMs, Age: age}
 	if l.TokenMs > 0 {
 		m.PrefillRate = scheduler.Figure{Value: 1000 / l.TokenMs, Age: age}
 	}
@@ -67,19 +70,16 @@ func (l *modelLoad) known(name string, age time.Duration) scheduler.Model {
 // was never measured: a SATA disk.
 const loadRate = 400 << 20
 
-// report is the state of this node for others, and for its own placement.
-func (n *Node) report() (loadReport, error) {
-	list, err := n.store.List(n.stopping)
-	if err != nil {
-		return loadReport{}, err
-	}
+// report is the state of this node for others, and for its own placement, with its
+// models as they were listed lately.
+func (n *Node) report(list []models.Model) loadReport {
 	r := loadReport{Ready: n.Ready() == nil}
 	loaded := map[string]modelLoad{}
 	for _, p := range n.pool.Loaded() {
 		st := p.Stats
 		l := modelLoad{Ready: st.Stalled < engineStall, Loaded: true, Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued + st.Parked,
 			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, TokenMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth,
-			RAMRate: st.RestoreRate}
+			SlotMs: milliseconds(st.Hold), RAMRate: st.RestoreRate}
 		if kept := n.keptOf(p.Spec.Name); kept != nil && kept.reason == "" {
 			l.Fingerprint, l.BlockTokens, l.KVBytes = kept.fingerprint, kept.size, kept.shape.Bytes()
 		}
@@ -93,7 +93,7 @@ func (n *Node) report() (loadReport, error) {
 		l.Name, l.Digest = m.Name, m.Digest
 		r.Models = append(r.Models, l)
 	}
-	return r, nil
+	return r
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -290,6 +290,7 @@ func (e *Engine) Stats() Stats {
 	for _, q := range e.mu.queue {
 		s.Waiting += len(q.tokens)
 	}
+	s.Hold = e.mu.hold
 	s.Running, s.Queued, s.Parked = e.mu.slots, len(e.mu.queue)+len(e.mu.embeds), len(e.mu.parked)
 	if !e.mu.idle {
 		s.Stalled = e.config.Now().Sub(e.mu.since)

@@ -121,6 +121,7 @@ type Stats struct {
 	TokenTime time.Duration // that one token of a prompt takes, as measured lately; 0: unknown
 	StepTime  time.Duration // of a step in which sequences only decode, as measured lately; 0: unknown
 	StepWidth float64       // sequences in such a step
+	Hold      time.Duration // that a sequence keeps its slot, as measured lately; 0: unknown
 	// RestoreRate is how fast kept rows are restored, in bytes per second; 0: unknown.
 	RestoreRate float64
 	// Stalled is how long there has been work that a step could do without a step

@@ -40,6 +40,8 @@ type check struct {
 // scan reads the names of all models and replaces the index. Where two places
 // have a name, the first in the package's order wins.
 func (s *Store) scan() {
+	s.scanning.Lock() // one that began earlier must not overwrite what a later one found
+	defer s.scanning.Unlock()
 	index := map[string]*entry{}
 	add := func(e *entry) {
 		if _, taken := index[e.name.key()]; !taken {

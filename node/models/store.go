@@ -100,6 +100,8 @@ type Store struct {
 
 	edits sync.Mutex // held while manifests or blobs change, so that no blob in use is removed
 
+	scanning sync.Mutex // held by scan, before mu
+
 	mu struct {
 		sync.Mutex
 		index    map[string]*entry // by Name.key

@@ -126,7 +126,7 @@ func StartCluster(t testing.TB, nodes int, o enginetest.Options, change func(i i
 		n.Until("it knows all nodes", func(s node.Status) bool {
 			known := 0
 			for _, m := range s.Cluster.Members {
-				if m.State == "ready" && len(m.Models) > 0 {
+				if m.State == "ready" && len(m.Models) > 1 {
 					known++
 				}
 			}
