@@ -13,7 +13,7 @@ import (
 )
 
 // statusWithin bounds the wait for a node that may run here.
-const statusWithin = 3 * time.Second
+const statusWithin = 2 * time.Second
 
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool

@@ -106,6 +106,9 @@ func (d *doctor) readSecret() {
 		}
 		data, err := os.ReadFile(file)
 		switch {
+		case errors.Is(err, os.ErrNotExist) && !given && d.Peer == "" && d.Running != nil:
+			d.warn(name, "give its --secret, --secret-file or --data-dir here, too", "that of the node that runs is not in %s", file)
+			return
 		case errors.Is(err, os.ErrNotExist) && !given && d.Peer == "":
 			d.ok(name, "there is none yet: the first start makes one and keeps it in %s; to join other nodes, give their secret with --secret-file or NODE_SECRET", file)
 			return

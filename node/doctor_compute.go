@@ -147,7 +147,7 @@ func (d *doctor) models(ctx context.Context) {
 		d.wrong(name, "", "%v", err)
 		return
 	}
-	d.ok(name, "%d on this machine", len(list))
+	d.ok(name, "%d on this machine, beside the one that is built in", len(list))
 	if d.Running != nil {
 		for _, m := range d.Running.Models {
 			d.ok("memory", "%s is loaded and takes %s", m.Name, humanize.IBytes(uint64(m.MemoryBytes)))

@@ -190,24 +190,34 @@ func bytesIn(dir string) (sum int64) {
 
 // ports tells whether the addresses of this node are free, or its own already.
 func (d *doctor) ports(ctx context.Context) {
-	d.port("--listen", d.Config.Listen, []string{"TCP"}, func() bool { return d.Running != nil })
+	runs := func() bool { return d.Running != nil }
+	d.port("--listen", d.Config.Listen, []string{"TCP"}, runs)
+	asked := d.secret != "" // without the secret it cannot be told whose a port is
 	gossip := d.port("--gossip", d.Config.Gossip, []string{"TCP", "UDP"}, func() bool {
+		if !runs() || !asked {
+			return runs()
+		}
 		found, err := d.ask(ctx, local(d.Config.Gossip))
-		return err == nil && d.Running != nil && string(found.ID) == d.Running.Node.ID
+		if err != nil || string(found.ID) != d.Running.Node.ID {
+			return false
+		}
+		if asked = found.Refusal == ""; !asked {
+			d.warn("secret", "give its --secret or --secret-file here, too", "the node that runs has another one: %s", found.Refusal)
+		}
+		return true
 	})
 	d.port("--peer", d.Config.Peer, []string{"TCP", "UDP"}, func() bool {
-		if d.Running == nil || !gossip {
-			return false
+		if !gossip || !asked {
+			return gossip
 		}
 		ctx, cancel := context.WithTimeout(ctx, connectWithin)
 		defer cancel()
 		d.peer = []string{local(d.Config.Peer)}
 		s, _, _, err := d.tell(ctx, member.ID(d.Running.Node.ID))
-		if err != nil {
-			return d.secret == "" // without the secret it cannot be told
+		if err == nil {
+			s.Close() // and it forgets who asked
 		}
-		s.Close()
-		return true
+		return err == nil
 	})
 }
 

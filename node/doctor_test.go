@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -286,6 +287,21 @@ func TestDoctorOfARunningNode(t *testing.T) {
 		t.Errorf("wrong: %v", names)
 	}
 	a.Until("the doctor is forgotten", func(s node.Status) bool { return len(s.Cluster.Links) == 1 })
+
+	c.Secret = otherSecret
+	r = examine(t, node.Examination{Config: c, Running: status(a)})
+	r.expect(t, "port of --peer", node.CheckOK, "held by the node that runs")
+	if names := r.wrong(); len(names) > 0 {
+		t.Errorf("wrong: %v", names)
+	}
+	if !slices.ContainsFunc(r, func(c node.Check) bool { return c.Name == "secret" && c.State == node.CheckWarning }) {
+		t.Errorf("nothing says that the node has another secret: %+v", r)
+	}
+	c.Secret, c.DataDir = "", t.TempDir()
+	r = examine(t, node.Examination{Config: c, Running: status(a)})
+	r.expect(t, "secret", node.CheckWarning, "--secret")
+	r.expect(t, "port of --peer", node.CheckOK, "held by the node that runs")
+	r.expect(t, "data folder", node.CheckWarning, "another folder")
 }
 
 func TestDoctorBeforeAStart(t *testing.T) {

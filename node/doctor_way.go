@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,11 +17,10 @@ import (
 	"tandem/xfer"
 )
 
-// How long the parts of an examination may take, and how long bytes are sent each way.
+// How long the parts of an examination may take.
 const (
 	resolveWithin = 2 * time.Second
 	connectWithin = 2 * time.Second
-	rateTime      = 500 * time.Millisecond
 	pings         = 5
 )
 
@@ -169,7 +167,7 @@ func systemCause(err error) error {
 func (d *doctor) hello(ctx context.Context, addr string, peerPort int) (cluster.Found, int) {
 	found, err := d.ask(ctx, addr)
 	if err != nil {
-		d.wrong("hello", "see that this is the gossip port of a node", "%s: %v", addr, err)
+		d.wrong("hello", "see that this is the gossip port of a node, and that the node there does not hang", "%s: %v", addr, err)
 		return found, peerPort
 	}
 	if d.PeerPort == 0 {
@@ -389,110 +387,4 @@ func (d *doctor) clock(ahead time.Duration) {
 	default:
 		d.ok("clock", "%.0f ms %s", milliseconds(ahead.Abs()), side)
 	}
-}
-
-// begin opens a stream to the doctor's service.
-func (d *doctor) begin(ctx context.Context, id member.ID, what string) (*xfer.Stream, error) {
-	s, err := d.link.OpenBound(ctx, id, serviceDoctor)
-	if err != nil {
-		return nil, err
-	}
-	if err := xfer.WriteMessage(s, []byte(what)); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// tell asks what the node says of itself. Its stream stays open until all is done: its
-// end is the goodbye. ahead is the other clock against this one.
-func (d *doctor) tell(ctx context.Context, id member.ID) (s *xfer.Stream, t tell, ahead time.Duration, err error) {
-	begin := time.Now()
-	if s, err = d.begin(ctx, id, doctorTell); err != nil {
-		return nil, t, 0, err
-	}
-	data, err := xfer.ReadMessage(s, doctorTellMax)
-	took := time.Since(begin)
-	if err == nil {
-		err = json.Unmarshal(data, &t)
-	}
-	if err != nil {
-		s.Close()
-		return nil, t, 0, err
-	}
-	return s, t, t.Time.Sub(begin.Add(took / 2)), nil
-}
-
-// rateFrom measures how fast bytes come from the node, in bits a second.
-func (d *doctor) rateFrom(ctx context.Context, id member.ID) (float64, error) {
-	s, err := d.begin(ctx, id, doctorSend)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	chunk := make([]byte, doctorChunk)
-	n, err := s.Read(chunk) // when the first ones are here, the time begins
-	if err != nil {
-		return 0, err
-	}
-	begin, got := time.Now(), 0
-	if err := s.SetReadDeadline(begin.Add(rateTime)); err != nil {
-		return 0, err
-	}
-	for err == nil {
-		if n, err = s.Read(chunk); err == nil {
-			got += n
-		}
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) && got < doctorBytesMax/2 {
-		return 0, err
-	}
-	return rate(got, time.Since(begin)), nil
-}
-
-// rateTo measures how fast bytes go to the node, by how many it has got and when it
-// says so.
-func (d *doctor) rateTo(ctx context.Context, id member.ID, rtt time.Duration) (float64, error) {
-	s, err := d.begin(ctx, id, doctorSwallow)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	chunk := make([]byte, doctorChunk)
-	begin := time.Now()
-	for sent := 0; sent < doctorBytesMax && time.Since(begin) < rateTime; {
-		n, err := s.Write(chunk)
-		sent += n
-		if err != nil && doctorEnd(err) != nil {
-			return 0, err
-		}
-		if err != nil {
-			break
-		}
-	}
-	if err := s.CloseWrite(); err != nil && doctorEnd(err) != nil {
-		return 0, err
-	}
-	const countBytes = 20
-	answer, err := xfer.ReadMessage(s, countBytes)
-	if err != nil {
-		return 0, err
-	}
-	got, err := strconv.Atoi(string(answer))
-	if err != nil {
-		return 0, fmt.Errorf("the node there counted %q bytes", answer)
-	}
-	return rate(got, time.Since(begin)-rtt), nil
-}
-
-func rate(bytes int, took time.Duration) float64 {
-	return 8 * float64(bytes) / max(took, time.Millisecond).Seconds()
-}
-
-// bits writes a rate as networks are sold.
-func bits(rate float64) string {
-	if rate >= 1e9 {
-		return fmt.Sprintf("%.1f Gbit/s", rate/1e9)
-	}
-	return fmt.Sprintf("%.0f Mbit/s", rate/1e6)
 }
