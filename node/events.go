@@ -51,6 +51,7 @@ type (
 		PromptTokens int    `json:"prompt_tokens"`
 		Choices      int    `json:"choices"`
 		Decode       string `json:"decode"`
+		Forwarded    bool   `json:"forwarded,omitempty"` // to another node
 		Prefill      string `json:"prefill"`
 		Reason       string `json:"reason"`
 	}

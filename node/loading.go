@@ -191,7 +191,12 @@ func (n *Node) keepModel(spec engine.Spec, m *loadedModel) {
 // engineHooks turns what engines tell into events.
 func (n *Node) engineHooks(model string) engine.Hooks {
 	return engine.Hooks{
-		Finished: func(id string, r engine.Result, _ error) { n.keeper.finished(model, id, r) },
+		Finished: func(id string, r engine.Result, _ error) {
+			if id != compareLabel && r.Generated > 0 {
+				n.metrics.served(model)
+			}
+			n.keeper.finished(model, id, r)
+		},
 		Parked:   func(id string, tokens int) { n.events.emit(RequestParked{ID: id, Model: model, Tokens: tokens}) },
 		Retried:  func(id string, err error) { n.events.emit(EngineRetried{ID: id, Model: model, Error: err.Error()}) },
 		KVFailed: func(id string, err error) { n.events.emit(KVFailed{ID: id, Model: model, Error: err.Error()}) },

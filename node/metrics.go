@@ -30,6 +30,9 @@ type metrics struct {
 	pulls          *prometheus.CounterVec
 	kvChecks       *prometheus.CounterVec
 	enginesServed  *prometheus.CounterVec
+	placed         *prometheus.CounterVec
+	moved          *prometheus.CounterVec
+	refused        *prometheus.CounterVec
 	engineSnapshot *engineCollector
 }
 
@@ -52,11 +55,14 @@ func newMetrics(source func() []engineSample, kv func() kvstore.Stats, streams, 
 	m.kvChecks = counter("tandem_kv_checks_total", "Restored prompts that were computed once more and compared.", "result")
 	m.pulls = counter("tandem_model_pulls_total", "Downloads of models that ended.", "result")
 	m.enginesServed = counter("tandem_engine_requests_served_total", "Requests that this node's engines decoded.", "model")
+	m.placed = counter("tandem_requests_placed_total", "Requests that came in here, by who answers: here, or another node.", "node")
+	m.moved = counter("tandem_requests_moved_total", "Answers with which another node went on, because the one that computed them was lost or gave them up.")
+	m.refused = counter("tandem_placements_refused_total", "Times that a chosen node did not take a request, or lost it.")
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tandem_open_streams", Help: "Answers that are being streamed."}, streams),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tandem_panics_total", Help: "Requests that ended in a panic of the node."}, panics))
 	m.registry.MustRegister(m.requests, m.promptTokens, m.cachedTokens, m.answerTokens, m.ttft, m.itl, m.duration,
-		m.modelLoads, m.loadSeconds, m.pulls, m.kvChecks, m.enginesServed, m.engineSnapshot, newKVCollector(kv),
+		m.modelLoads, m.loadSeconds, m.pulls, m.kvChecks, m.enginesServed, m.placed, m.moved, m.refused, m.engineSnapshot, newKVCollector(kv),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -72,6 +78,16 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 // listen counts events.
 func (m *metrics) listen(e event) {
 	switch e := e.(type) {
+	case RequestPlaced:
+		where := "here"
+		if e.Forwarded {
+			where = "another"
+		}
+		m.placed.WithLabelValues(where).Inc()
+	case RequestMoved:
+		m.moved.WithLabelValues().Inc()
+	case RequestRefused:
+		m.refused.WithLabelValues().Inc()
 	case RequestFinished:
 		m.requestFinished(e)
 	case ModelLoaded:
@@ -94,13 +110,15 @@ func (m *metrics) listen(e event) {
 	}
 }
 
+// served counts a sequence that an engine of this node decoded, for whomever.
+func (m *metrics) served(model string) { m.enginesServed.WithLabelValues(model).Inc() }
+
 func (m *metrics) requestFinished(e RequestFinished) {
 	m.requests.WithLabelValues(e.Endpoint, e.Model, e.Outcome).Inc()
 	m.duration.WithLabelValues(e.Endpoint).Observe(e.Seconds)
 	if e.PromptTokens == 0 {
 		return
 	}
-	m.enginesServed.WithLabelValues(e.Model).Inc()
 	m.promptTokens.WithLabelValues(e.Model).Observe(float64(e.PromptTokens))
 	m.cachedTokens.WithLabelValues(e.Model).Add(float64(e.CachedTokens))
 	m.answerTokens.WithLabelValues(e.Model).Observe(float64(e.CompletionTokens))

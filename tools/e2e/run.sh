@@ -53,6 +53,8 @@ step "the page in Chromium" env BASE_URL="$base" npm --silent --prefix webui run
 start builtin tandem-tiny
 step "the built-in model" python tools/builtin-model/eval.py --base "$base" --at-least 40
 
+step "a cluster under churn" python tools/e2e/churn.py --node "$node" --minutes "${CHURN:-0.7}"
+
 step "kept KV under kills and damage" python tools/e2e/kvcrash.py --node "$node" --kills "${KILLS:-12}"
 
 if [ -x "$cases" ]; then
