@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"tandem/node/api"
@@ -19,8 +20,12 @@ const movedStopping = "the node is stopping"
 
 // serveGenerate computes one choice for another node. It ends with the stream.
 func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
-	var c call
-	if err := readJSON(s, callMax, &c); err != nil {
+	data, err := xfer.ReadMessage(s, callMax)
+	if err != nil {
+		return err
+	}
+	c, err := decodeCall(data)
+	if err != nil {
 		return err
 	}
 	n.running.Add(1)
@@ -70,6 +75,34 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 		}
 	}
 }
+
+// decodeCall reads a call. Its values are in the ranges that the API allows; tokens,
+// grammar and lengths are checked where the model is known.
+func decodeCall(data []byte) (call, error) {
+	var c call
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("a call that is no JSON: %w", err)
+	}
+	r, s := &c.Request, &c.Request.Sampling
+	for _, f := range []struct {
+		name      string
+		value     int
+		low, high int
+	}{
+		{"model", len(c.Model), 1, api.MaxIdentifier}, {"digest", len(c.Digest), 0, 64}, {"label", len(r.Label), 0, api.MaxIdentifier}, {"salt", len(r.Salt), 0, api.MaxIdentifier},
+		{"max_tokens", r.MaxTokens, 0, math.MaxInt32}, {"top_k", int(s.TopK), 0, math.MaxInt32}, {"repeat_last_n", int(s.RepeatLastN), -1, math.MaxInt32},
+		{"mirostat", int(s.Mirostat), 0, 2}, {"top_logprobs", s.TopLogprobs, -1, api.MaxTopLogprobs}, {"logit_bias", len(s.LogitBias), 0, api.MaxLogitBias},
+		{"triggers", len(s.Triggers), 0, triggersMax},
+	} {
+		if f.value < f.low || f.value > f.high {
+			return c, fmt.Errorf("a call whose %s is %d; allowed are %d to %d", f.name, f.value, f.low, f.high)
+		}
+	}
+	return c, nil
+}
+
+// triggersMax bounds the regular expressions that wake a grammar: templates have some.
+const triggersMax = 64
 
 // errMoved ends sequences that other nodes are to go on with.
 var errMoved = errors.New(movedStopping)

@@ -21,7 +21,7 @@ type Request struct {
 	NoReuse   bool   // compute every token, whatever is resident or kept
 	// Blocks restores and keeps rows outside the engine, which closes it when the
 	// sequence has ended or is refused; nil: none.
-	Blocks Blocks
+	Blocks Blocks `json:"-"`
 }
 
 // Sampling is what shapes the choice of the next token; see the node's API for
