@@ -18,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"go.yaml.in/yaml/v3"
 
+	"tandem/cluster/identity"
 	"tandem/node/engine"
 	"tandem/node/engine/llama"
 )
@@ -98,7 +99,7 @@ func (o option) env() string {
 func options() []option {
 	return []option{
 		list("join", "host[:port]", "members of the cluster to join", "a host name or IP address with an optional port", checkHostPort, func(c *Config) *[]string { return &c.Join }),
-		text("secret", "TEXT", "", "secret of the cluster", "at least 16 characters", secretText, func(c *Config) *string { return &c.Secret }),
+		text("secret", "TEXT", "", "secret of the cluster", fmt.Sprintf("%d to %d printable characters without blanks at the ends", identity.SecretMin, identity.SecretMax), secretText, func(c *Config) *string { return &c.Secret }),
 		text("secret-file", "FILE", "", "file that holds the secret", "a readable file", anyText, func(c *Config) *string { return &c.SecretFile }),
 		text("name", "NAME", defaultName(), "name of this node", "1 to 63 letters, digits, dots and hyphens", nodeName, func(c *Config) *string { return &c.Name }),
 		text("data-dir", "DIR", defaultDataDir(), "folder for models, KV blocks and identity", "a folder", needText, func(c *Config) *string { return &c.DataDir }),
@@ -361,8 +362,9 @@ func needText(v string) error {
 }
 
 func secretText(v string) error {
-	if len(v) < 16 {
-		return fmt.Errorf("has %d characters", len(v))
+	var bad *identity.SecretError
+	if errors.As(identity.CheckSecret(v), &bad) {
+		return errors.New(bad.Fault)
 	}
 	return nil
 }

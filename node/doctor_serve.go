@@ -81,7 +81,7 @@ func (p *peers) serveDoctor(ctx context.Context, s *xfer.Stream) error {
 
 func (p *peers) tellDoctor(s *xfer.Stream) error {
 	q := p.quorum.Status()
-	t := tell{Time: time.Now(), Name: p.node.cfg.Name, Version: Version, Key: p.identity.ClusterKeyID(), Cluster: q.ClusterID, HasQuorum: q.HasQuorum,
+	t := tell{Time: time.Now(), Name: p.node.cfg.Name, Version: Version, Key: p.node.identity.ClusterKeyID(), Cluster: q.ClusterID, HasQuorum: q.HasQuorum,
 		Gossip: cluster.WireVersion, WireMin: xfer.VersionMin, WireMax: xfer.VersionMax}
 	const namesMax = 32 // of 63 bytes each: they fit
 	for _, m := range p.cluster.Members() {

@@ -34,15 +34,13 @@ func (n *Node) openKeeper() (*keeper, error) {
 	if n.cfg.KVRAM == 0 {
 		return nil, nil
 	}
-	k, err := &keeper{}, error(nil)
-	if k.key, err = blockKey(n.secret); err != nil {
-		return nil, err
-	}
+	k := &keeper{key: n.identity.BlockKey()}
 	k.mu.shapes = map[block.Fingerprint]block.Shape{}
 	k.check = newKVChecker(n.cfg.KVCheck)
 	if len(n.keys) == 0 {
 		k.words = newKVWords()
 	}
+	var err error
 	k.store, err = kvstore.Open(kvstore.Options{Dir: filepath.Join(n.cfg.DataDir, "kv"), RAMBytes: n.cfg.KVRAM, DiskBytes: n.cfg.KVDisk,
 		Admission: n.cfg.KVTouches, Shapes: k.shape, Key: k.key, Log: n.log, Events: n.kvEvent})
 	if err != nil {

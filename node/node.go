@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/cluster/identity"
+	"tandem/cluster/member"
 	"tandem/node/api"
 	"tandem/node/engine"
 	"tandem/node/engine/llama"
@@ -40,25 +42,26 @@ const (
 // Node is one member of a tandem cluster. New builds it, Run serves until its
 // context ends; a Node is run once.
 type Node struct {
-	cfg     Config
-	id      string
-	secret  string // of the cluster
-	log     *slog.Logger
-	lock    *os.File // held on the data folder
-	store   *models.Store
-	keeper  *keeper // nil: no KV blocks are kept
-	kvAdmin *kvAdmin
-	pool    *engine.Pool
-	vocabs  *vocabs
-	library *library
-	peers   *peers // nil: this node is alone
-	told    told
-	events  *eventHub
-	metrics *metrics
-	api     *api.Server
-	server  *http.Server
-	keys    []api.Key
-	started time.Time
+	cfg      Config
+	id       string
+	secret   string             // of the cluster
+	identity *identity.Identity // this node's share in it
+	log      *slog.Logger
+	lock     *os.File // held on the data folder
+	store    *models.Store
+	keeper   *keeper // nil: no KV blocks are kept
+	kvAdmin  *kvAdmin
+	pool     *engine.Pool
+	vocabs   *vocabs
+	library  *library
+	peers    *peers // nil: this node is alone
+	told     told
+	events   *eventHub
+	metrics  *metrics
+	api      *api.Server
+	server   *http.Server
+	keys     []api.Key
+	started  time.Time
 
 	listening    chan struct{} // closed once addr is set and the port is open
 	closed       chan struct{} // closed when Run has returned
@@ -126,6 +129,9 @@ func (n *Node) open() error {
 	}
 	if n.secret, err = clusterSecret(n.cfg); err != nil {
 		return err
+	}
+	if n.identity, err = identity.New(n.secret, member.ID(n.id)); err != nil {
+		return fmt.Errorf("--secret: %w", err)
 	}
 	if n.keys, err = n.apiKeys(); err != nil {
 		return err

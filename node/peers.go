@@ -28,7 +28,6 @@ import (
 type peers struct {
 	node *Node
 
-	identity *identity.Identity
 	link     *xfer.Link
 	cluster  *cluster.Cluster
 	quorum   *quorum.Quorum
@@ -83,18 +82,15 @@ func (n *Node) openPeers() (*peers, error) {
 	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
 	self := member.ID(n.id)
 	var err error
-	if p.identity, err = identity.New(n.secret, self); err != nil {
-		return nil, fmt.Errorf("--secret: %w", err)
-	}
-	reset := p.identity.MAC(0, []byte("tandem reset key 1 "+n.id))
-	link := xfer.Config{Self: self, Identity: linkIdentity{p.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: p.identity.ClusterKeyID(), Program: Version,
+	reset := n.identity.MAC(0, []byte("tandem reset key 1 "+n.id))
+	link := xfer.Config{Self: self, Identity: linkIdentity{n.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: n.identity.ClusterKeyID(), Program: Version,
 		ResetKey: &reset, Handlers: p.services(), Buffers: p.smallBuffers}
 	if p.link, err = xfer.Listen(link); err != nil {
 		return nil, n.orPortsTaken("--peer", n.cfg.Peer, defaultPeer, err)
 	}
 	_, port, _ := net.SplitHostPort(p.link.Addr())
 	gossip := cluster.Config{Self: member.Member{ID: self, Name: n.cfg.Name, Version: Version, Role: n.wantedRole(), State: member.Alive, Peer: []string{":" + port}, API: n.shownURL(), Started: n.started},
-		Identity: p.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
+		Identity: n.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
 	if p.cluster, err = cluster.Start(gossip); err != nil {
 		return nil, errors.Join(n.orPortsTaken("--gossip", n.cfg.Gossip, defaultGossip, err), p.close())
 	}

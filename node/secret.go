@@ -1,21 +1,13 @@
 package node
 
 import (
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"tandem/kvstore/block"
 )
-
-// blockKeyInfo separates the key of block ids from all else that is made of the
-// secret; docs/kv-format.md names it.
-const blockKeyInfo = "tandem block key 1"
 
 // clusterSecret is the secret of the cluster: given, in a file, or made by this
 // node and kept in the data folder.
@@ -40,13 +32,4 @@ func clusterSecret(c Config) (string, error) {
 		return "", fmt.Errorf("%s: the secret %w", file, err)
 	}
 	return secret, nil
-}
-
-// blockKey makes the key of block ids of a secret: HKDF-SHA256 without salt.
-func blockKey(secret string) (block.Key, error) {
-	raw, err := hkdf.Key(sha256.New, []byte(secret), nil, blockKeyInfo, len(block.Key{}))
-	if err != nil {
-		return block.Key{}, err
-	}
-	return block.Key(raw), nil
 }
