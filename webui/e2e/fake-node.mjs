@@ -223,6 +223,7 @@ export async function startFakeNode() {
     return {
       node: { id: 'n1', name: 'attic', role: 'hybrid', version: '0.1.0', ready: true, uptime_seconds: 4210 },
       requests: { running: state.running, queued: 0 },
+      cluster: state.cluster,
       open_streams: state.running,
       models: [...state.loaded].map(model),
       devices: [{ name: 'CPU', description: '8 cores', kind: 'cpu' }],

@@ -174,6 +174,33 @@ describe('Status', () => {
   });
 });
 
+describe('Nodes', () => {
+  afterEach(async () => env.closePages());
+
+  it('are shown with their ways and problems, as soon as there are several', fakeOnly, async () => {
+    const page = await newPage(env, { hash: '#/status' });
+    await page.getByText('attic').first().waitFor();
+    assert.equal(await page.getByRole('region', { name: 'Nodes' }).count(), 0);
+    const member = (id, name, state, addr) => ({ id, name, state, addr, role: 'hybrid', version: '0.1.0', models: ['smol'] });
+    env.fake.state.cluster = {
+      leader: 'n2',
+      quorum: false,
+      reason: 'no quorum: 1 of 2 voters, missing cellar',
+      members: [member('n1', 'attic', 'ready', '10.0.0.1:9494'), member('n2', 'cellar', 'failed', '10.0.0.2:9496')],
+      problems: ['cellar does not answer over UDP on port 9495'],
+      links: [{ id: 'n2', transport: 'quic', rtt_ms: 0.42 }],
+    };
+    const nodes = page.getByRole('region', { name: 'Nodes' });
+    await nodes.getByText('missing cellar').waitFor();
+    await nodes.getByText('over UDP on port 9495').waitFor();
+    const text = await nodes.innerText();
+    assert.match(text, /ready\s+attic\s+hybrid · this node/);
+    assert.match(text, /failed\s+cellar\s+hybrid · quic, 0\.4 ms · 10\.0\.0\.2:9496 · leads · 1 model$/m);
+    delete env.fake.state.cluster;
+    await page.clean();
+  });
+});
+
 describe('KV', () => {
   afterEach(async () => env.closePages());
 

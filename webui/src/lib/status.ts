@@ -3,9 +3,29 @@
 export interface NodeStatus {
   node: { id: string; name: string; role: string; version: string; ready: boolean; reason?: string; uptime_seconds?: number };
   requests: { running: number; queued: number };
+  cluster?: Cluster;
   open_streams?: number;
   models?: ModelStatus[];
   devices?: Device[] | null;
+}
+
+export interface Cluster {
+  leader: string; // id; "" is none
+  quorum: boolean;
+  reason?: string; // why there is no quorum
+  members: Member[];
+  problems?: string[];
+  links?: { id: string; transport: string; rtt_ms: number }[];
+}
+
+export interface Member {
+  id: string;
+  name: string;
+  addr: string;
+  state: string; // ready, alive (not ready), draining, failed, left
+  role: string;
+  version: string;
+  models: string[] | null;
 }
 
 export interface ModelStatus {
@@ -86,6 +106,12 @@ export function describe({ kind, data }: NodeEvent): string {
       return `Could not load ${field('model')}: ${field('error')}`;
     case 'request_placed':
       return `Request for ${field('model')} placed on ${field('decode')}: ${field('reason')}`;
+    case 'request_moved':
+      return `Request for ${field('model')} moved from ${field('from')} to ${field('to')} after ${number('tokens')} tokens: ${field('reason')}`;
+    case 'request_refused':
+      return `${field('node')} did not take a request: ${field('reason')}`;
+    case 'member_changed':
+      return `${field('name')} is ${field('state')} (${field('role')})`;
     case 'request_finished':
       return `Request for ${field('model') || 'no model'} ended (${field('outcome')}): ${number('prompt_tokens')} in, ${number('cached_tokens')} of them cached, ${number('completion_tokens')} out, ${number('seconds').toFixed(1)} s`;
     case 'pull_finished':

@@ -4,7 +4,7 @@ import { call, getJSON, toFailure, type Failure } from '../lib/api';
 import { bytes, count, rate, seconds } from '../lib/format';
 import { usePoll } from '../lib/poll';
 import { readEvents } from '../lib/sse';
-import { describe, rates, readEvent, type Look, type ModelStatus, type NodeEvent, type NodeStatus, type Rates } from '../lib/status';
+import { describe, rates, readEvent, type Cluster, type Look, type ModelStatus, type NodeEvent, type NodeStatus, type Rates } from '../lib/status';
 import { Page } from './Page';
 
 const refreshMilliseconds = 2000;
@@ -36,6 +36,7 @@ export function StatusPage() {
         </p>
       )}
       {now.value && <NodeSummary {...now.value} />}
+      {now.value?.status.cluster && <Nodes cluster={now.value.status.cluster} self={now.value.status.node.id} />}
       {now.value?.status.models?.map((model) => (
         <ModelRow key={model.name} model={model} />
       ))}
@@ -66,6 +67,45 @@ function NodeSummary({ status, rates }: { status: NodeStatus; rates: Rates | nul
       </dl>
       {hardware.length > 0 && <p class="hint">Computes on {hardware.join(', ')}.</p>}
     </>
+  );
+}
+
+/** Nodes shows the cluster, if there is more than this node, and what is wrong with it. */
+function Nodes({ cluster, self }: { cluster: Cluster; self: string }) {
+  const problems = cluster.problems ?? [];
+  if (cluster.members.length < 2 && problems.length === 0) return null;
+  const links = new Map((cluster.links ?? []).map((link) => [link.id, link]));
+  return (
+    <section class="card" aria-label="Nodes">
+      <h2>Nodes</h2>
+      {!cluster.quorum && cluster.reason && <p class="note warn">{cluster.reason}</p>}
+      {problems.map((problem) => (
+        <p key={problem} class="note warn">
+          {problem}
+        </p>
+      ))}
+      {cluster.members.map((member) => {
+        const link = links.get(member.id);
+        const models = member.models?.length ?? 0;
+        return (
+          <p key={member.id} class="row">
+            <span class={member.state === 'ready' ? 'badge on' : 'badge off'}>{member.state}</span>
+            <strong class="wrap">{member.name}</strong>
+            <span class="hint wrap">
+              {[
+                member.role,
+                member.id === self ? 'this node' : link ? `${link.transport}, ${link.rtt_ms.toFixed(1)} ms` : '',
+                member.addr,
+                member.id === cluster.leader ? 'leads' : '',
+                models === 1 ? '1 model' : `${count(models)} models`,
+              ]
+                .filter(Boolean)
+                .join(' · ')}
+            </span>
+          </p>
+        );
+      })}
+    </section>
   );
 }
 
