@@ -19,7 +19,8 @@ import (
 )
 
 func (a *app) pullCommand() *cobra.Command {
-	return &cobra.Command{Use: "pull REF", Short: "Get a model: name:tag, hf.co/org/repo[:quant], an https URL, a .gguf file",
+	var all bool
+	cmd := &cobra.Command{Use: "pull REF", Short: "Get a model: name:tag, hf.co/org/repo[:quant], an https URL, a .gguf file",
 		Args: exactArgs(1, 1, "one model reference"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, _, err := a.config()
@@ -32,8 +33,34 @@ func (a *app) pullCommand() *cobra.Command {
 			if errors.As(err, new(errNoNode)) {
 				err = a.withLibrary(c, func(l api.Library) error { return l.Pull(cmd.Context(), args[0], p.show) })
 			}
-			return err
+			if err != nil || !all {
+				return err
+			}
+			return a.spread(cmd.Context(), c, node.ModelName(args[0]))
 		}}
+	cmd.Flags().BoolVar(&all, "all", false, "give it to all other nodes of the cluster, too")
+	return cmd
+}
+
+// spread gives a model of the running node to all others.
+func (a *app) spread(ctx context.Context, c node.Config, model string) error {
+	var to []node.SpreadTo
+	if err := newClient(c).post(ctx, "/admin/cluster/spread", map[string]any{"model": model}, &to); err != nil {
+		return err
+	}
+	failed := 0
+	for _, t := range to {
+		if t.Error != "" {
+			failed++
+			fmt.Fprintf(a.env.Out, "%s did not get it: %s\n", t.Node, t.Error)
+		} else {
+			fmt.Fprintf(a.env.Out, "%s has it, after %.1f s\n", t.Node, t.Seconds)
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d nodes did not get the model", failed, len(to))
+	}
+	return nil
 }
 
 // pullThroughNode lets the running node download, so that it can serve the model

@@ -22,7 +22,7 @@ const (
 func (p *peers) services() map[string]xfer.Handler {
 	n := p.node
 	return map[string]xfer.Handler{
-		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel,
+		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel, serviceFetch: n.serveFetch,
 		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward, serviceDoctor: p.serveDoctor,
 	}
 }

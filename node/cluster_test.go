@@ -223,6 +223,33 @@ func TestModelOfAnotherNode(t *testing.T) {
 	}
 }
 
+// TestSpread: a model of one node comes to all others, which copy it from there.
+func TestSpread(t *testing.T) {
+	nodes := nodetest.StartCluster(t, 3, says("everywhere"), func(i int, c *node.Config) {
+		if i == 0 {
+			c.Models = []string{filepath.Join(t.TempDir(), "own.gguf")}
+			if err := gguftest.Qwen3().WriteFile(c.Models[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	nodes[0].Until("its digest is known", func(node.Status) bool {
+		status, _, _ := nodes[0].Post("/admin/cluster/spread", `{"model":"own"}`)
+		return status == 200
+	})
+	for _, n := range nodes[1:] {
+		if status, data := n.Get("/v1/models/own"); status != 200 {
+			t.Errorf("%d %s", status, data)
+		}
+		if _, _, list := n.Post("/api/show", `{"model":"own"}`); !strings.Contains(list, "qwen3") {
+			t.Errorf("it is not there: %.300s", list)
+		}
+	}
+	if status, _, data := nodes[0].Post("/admin/cluster/spread", `{"model":"nobody"}`); status != 404 {
+		t.Errorf("an unknown model: %d %s", status, data)
+	}
+}
+
 // TestSettings: what one node changes all have; nonsense is refused.
 func TestSettings(t *testing.T) {
 	nodes := nodetest.StartCluster(t, 3, says("x"), nil)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"tandem/cluster/member"
 	"tandem/cluster/quorum"
 	"tandem/node/api"
+	"tandem/node/models"
 )
 
 // changeTime bounds a change that the nodes must agree on.
@@ -62,6 +64,63 @@ func (a clusterAdmin) Recover(ctx context.Context) (any, error) {
 		return nil, agreement(err)
 	}
 	return a.Settings(ctx)
+}
+
+// Spread implements api.Cluster. Nodes copy from this one and from each other.
+func (a clusterAdmin) Spread(ctx context.Context, model string) (any, error) {
+	p, err := a.peers()
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.node.store.Resolve(model)
+	if err != nil {
+		return nil, refusal(model, err)
+	}
+	if m.Digest == "" {
+		return nil, api.Busy(http.StatusServiceUnavailable, digestTime, "model %s: %s; try again later", m.Name, noDigestYet)
+	}
+	others := p.serving()
+	out := make([]SpreadTo, len(others))
+	var group sync.WaitGroup
+	for i, id := range others {
+		group.Go(func() {
+			begin := time.Now()
+			out[i].Node = p.name(id)
+			if err := p.give(ctx, id, m); err != nil {
+				out[i].Error = err.Error()
+			}
+			out[i].Seconds = time.Since(begin).Seconds()
+		})
+	}
+	group.Wait()
+	return out, nil
+}
+
+// SpreadTo tells how a node got a model.
+type SpreadTo struct {
+	Node    string  `json:"node"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// give lets another node get a model of this one.
+func (p *peers) give(ctx context.Context, to member.ID, m models.Model) error {
+	s, err := p.link.OpenBound(ctx, to, serviceFetch)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := writeJSON(s, fetchCall{Name: m.Name, Digest: m.Digest, Size: m.Size}); err != nil {
+		return err
+	}
+	var a answerPart
+	if err := readJSON(s, answerMax, &a); err != nil {
+		return err
+	}
+	if a.Refused != nil {
+		return a.Refused
+	}
+	return nil
 }
 
 // Agreed is what the nodes have agreed on.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"tandem/cluster/member"
 	"tandem/node/api"
@@ -12,8 +13,12 @@ import (
 	"tandem/xfer"
 )
 
-// serviceModel gives pieces of model files to other nodes.
-const serviceModel = "model"
+// serviceModel gives pieces of model files to other nodes; serviceFetch lets a node
+// get a whole one.
+const (
+	serviceModel = "model"
+	serviceFetch = "fetch"
+)
 
 // piece asks for a part of a model file, or with N = 0 for its chunk list.
 type piece struct {
@@ -132,6 +137,30 @@ func (p *peers) sources(m target) []models.PeerSource {
 		out = append(out, peerSource{p, id})
 	}
 	return out
+}
+
+// fetchCall asks another node to get a model, which the caller has.
+type fetchCall struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// serveFetch gets a model for the operator of another node. What of it is here
+// already is not copied.
+func (n *Node) serveFetch(ctx context.Context, s *xfer.Stream) error {
+	var c fetchCall
+	if err := readJSON(s, answerMax, &c); err != nil {
+		return err
+	}
+	m := target{Model: models.Model{Name: c.Name, Digest: c.Digest, Size: c.Size}}
+	sources := n.peers.sources(m)
+	if !slices.ContainsFunc(sources, func(p models.PeerSource) bool { return p.(peerSource).id == s.Peer() }) {
+		sources = append(sources, peerSource{n.peers, s.Peer()}) // it may not have told yet
+	}
+	_, err := n.store.CopyFromPeers(ctx, peerModel(m), sources, nil)
+	n.told.changed()
+	return writeJSON(s, answerPart{Accepted: err == nil, Refused: asAPIError(c.Name, err)})
 }
 
 // headOf gets the vocabulary of a model that only other nodes have.

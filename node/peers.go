@@ -243,19 +243,23 @@ func (p *peers) name(id member.ID) string {
 }
 
 // others counts the other nodes that serve.
-func (p *peers) others() int {
+func (p *peers) others() int { return len(p.serving()) }
+
+// serving are the other nodes that serve.
+func (p *peers) serving() []member.ID {
 	if p == nil {
-		return 0
+		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count := 0
+	var ids []member.ID
 	for id, v := range p.mu.views {
 		if id != member.ID(p.node.id) && v.member.Serves() {
-			count++
+			ids = append(ids, id)
 		}
 	}
-	return count
+	slices.Sort(ids)
+	return ids
 }
 
 // find finds a model that only other nodes have, by name; rather one whose digest is

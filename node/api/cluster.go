@@ -14,6 +14,9 @@ type Cluster interface {
 	// Recover makes this node a cluster of one, whose agreement the others lost join
 	// anew when they come back.
 	Recover(ctx context.Context) (any, error)
+	// Spread gives a model of this node to all others that serve, and tells how that
+	// went on each.
+	Spread(ctx context.Context, model string) (any, error)
 	// Settings lists what the nodes have agreed on.
 	Settings(ctx context.Context) (any, error)
 	// Set changes one setting for all nodes.
@@ -32,6 +35,13 @@ func (s *Server) clusterDrain(w http.ResponseWriter, r *http.Request) {
 func (s *Server) clusterRecover(w http.ResponseWriter, r *http.Request) {
 	o, err := s.adminBody(w, r)
 	s.adminAnswer(w, r, o.end(w, err), s.cfg.Cluster.Recover)
+}
+
+// clusterSpread serves POST /admin/cluster/spread {"model": ...}.
+func (s *Server) clusterSpread(w http.ResponseWriter, r *http.Request) {
+	o, err := s.adminBody(w, r)
+	model := o.model("model")
+	s.adminAnswer(w, r, o.end(w, err), func(ctx context.Context) (any, error) { return s.cfg.Cluster.Spread(ctx, model) })
 }
 
 // clusterSettings serves GET /admin/cluster/settings.

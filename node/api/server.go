@@ -164,6 +164,7 @@ func (s *Server) routes() *http.ServeMux {
 
 		"/admin/cluster/drain":    post(s.clusterDrain),
 		"/admin/cluster/recover":  post(s.clusterRecover),
+		"/admin/cluster/spread":   post(s.clusterSpread),
 		"/admin/cluster/settings": {http.MethodGet: s.clusterSettings, http.MethodPost: s.clusterSet},
 
 		"/admin/kv":          get(s.kvState),
