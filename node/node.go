@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base32"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -333,7 +334,8 @@ func nodeID(file string) (string, error) {
 }
 
 // apiKeys are the configured keys. A node that listens beyond loopback always
-// has one: without --api-key it makes one and keeps it.
+// has one: without --api-key it makes one of the cluster's secret, so that it is the
+// same on all nodes, and keeps it.
 func (n *Node) apiKeys() ([]api.Key, error) {
 	var keys []api.Key
 	for _, v := range n.cfg.APIKeys {
@@ -346,7 +348,8 @@ func (n *Node) apiKeys() ([]api.Key, error) {
 	file := filepath.Join(n.cfg.DataDir, "api-key")
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		data = []byte("sk-tandem-" + rand.Text())
+		key := n.identity.MAC(0, []byte("tandem api key 1"))
+		data = []byte("sk-tandem-" + base32.StdEncoding.EncodeToString(key[:])[:26])
 		err = os.WriteFile(file, data, 0o600)
 	}
 	if err != nil {
