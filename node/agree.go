@@ -22,7 +22,7 @@ const (
 func (p *peers) services() map[string]xfer.Handler {
 	n := p.node
 	return map[string]xfer.Handler{
-		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel, serviceFetch: n.serveFetch,
+		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel, serviceFetch: p.serveFetch,
 		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward, serviceDoctor: p.serveDoctor,
 	}
 }
@@ -126,6 +126,15 @@ func (n *Node) GossipAddr() string {
 	}
 	addr, _ := n.peers.cluster.GossipAddr(member.ID(n.id))
 	return addr.String()
+}
+
+// Holders counts the other nodes that could answer with a model of this machine.
+func (n *Node) Holders(name string) int {
+	m, err := n.store.Resolve(name)
+	if err != nil {
+		return 0
+	}
+	return len(n.peers.holders(target{Model: m, here: true}))
 }
 
 // joinLine is what a person pastes on the next machine; "" if no other can join.

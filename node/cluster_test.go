@@ -268,3 +268,34 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestForwardedStop: an answer that another node computes and that a stop string ends
+// has the usage of one that was computed here.
+func TestForwardedStop(t *testing.T) {
+	nodes := nodetest.StartCluster(t, 2, says("one two END three"), nil)
+	want, _ := ask(t, nodes[1], chat("count", `,"stop":["END"]`), 200)
+	drain(t, nodes[0], nodes[1])
+	got, head := ask(t, nodes[0], chat("count", `,"stop":["END"]`), 200)
+	if head.Get("X-Tandem-Node") != "n2" || got.Usage.PromptTokens != want.Usage.PromptTokens || got.Usage.CompletionTokens != want.Usage.CompletionTokens || got.Usage.Details.Cached == 0 {
+		t.Errorf("%s: %+v, want %+v with cached tokens", head.Get("X-Tandem-Node"), got.Usage, want.Usage)
+	}
+}
+
+// TestOtherName: the same file under another name here is found by its digest.
+func TestOtherName(t *testing.T) {
+	nodes := nodetest.StartCluster(t, 2, says("mine"), func(i int, c *node.Config) {
+		if i == 0 {
+			c.Models = []string{filepath.Join(t.TempDir(), "mine.gguf")}
+			if err := gguftest.Llama().WriteFile(c.Models[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if _, head := ask(t, nodes[0], chat("hi", ""), 200); head.Get("X-Tandem-Node") == "" {
+		t.Errorf("headers %v", head)
+	}
+	drain(t, nodes[1], nodes[0])
+	if a, head := ask(t, nodes[0], chat("hi", ""), 200); head.Get("X-Tandem-Node") != "n1" || a.Choices[0].Message.Content != "mine" {
+		t.Errorf("%+v of %s", a, head.Get("X-Tandem-Node"))
+	}
+}

@@ -148,15 +148,16 @@ type fetchCall struct {
 
 // serveFetch gets a model for the operator of another node. What of it is here
 // already is not copied.
-func (n *Node) serveFetch(ctx context.Context, s *xfer.Stream) error {
+func (p *peers) serveFetch(ctx context.Context, s *xfer.Stream) error {
 	var c fetchCall
 	if err := readJSON(s, answerMax, &c); err != nil {
 		return err
 	}
+	n := p.node
 	m := target{Model: models.Model{Name: c.Name, Digest: c.Digest, Size: c.Size}}
-	sources := n.peers.sources(m)
-	if !slices.ContainsFunc(sources, func(p models.PeerSource) bool { return p.(peerSource).id == s.Peer() }) {
-		sources = append(sources, peerSource{n.peers, s.Peer()}) // it may not have told yet
+	sources := p.sources(m)
+	if !slices.ContainsFunc(sources, func(source models.PeerSource) bool { return source.(peerSource).id == s.Peer() }) {
+		sources = append(sources, peerSource{p, s.Peer()}) // it may not have told yet
 	}
 	_, err := n.store.CopyFromPeers(ctx, peerModel(m), sources, nil)
 	n.told.changed()

@@ -10,6 +10,7 @@ import (
 
 	"tandem/node/api"
 	"tandem/node/engine"
+	"tandem/node/models"
 )
 
 // Embed computes one vector of unit length per input, on this node if it has the
@@ -22,10 +23,10 @@ func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult,
 		return api.EmbedResult{}, refusal(r.Model, err)
 	}
 	if m.here {
-		return n.embedHere(ctx, r)
+		return n.embedHere(ctx, m.Model, r)
 	}
 	var a embedAnswer
-	if err := n.ask(ctx, m, serviceEmbed, r, &a, embedMax); err != nil {
+	if err := n.ask(ctx, m, serviceEmbed, embedCall{Digest: m.Digest, Request: *r}, &a, embedMax); err != nil {
 		return api.EmbedResult{}, refusal(r.Model, err)
 	}
 	if a.Refused != nil {
@@ -41,12 +42,8 @@ func (n *Node) Embed(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult,
 const embedMax = 64 << 20
 
 // embedHere computes vectors with this node's engine.
-func (n *Node) embedHere(ctx context.Context, r *api.EmbedRequest) (api.EmbedResult, error) {
+func (n *Node) embedHere(ctx context.Context, m models.Model, r *api.EmbedRequest) (api.EmbedResult, error) {
 	start := time.Now()
-	m, err := n.store.Resolve(r.Model)
-	if err != nil {
-		return api.EmbedResult{}, refusal(r.Model, err)
-	}
 	lease, err := n.pool.Acquire(ctx, embedding(m))
 	if err != nil {
 		return api.EmbedResult{}, refusal(r.Model, err)

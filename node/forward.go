@@ -32,13 +32,15 @@ const (
 // call asks another node for one choice.
 type call struct {
 	Model   string         `json:"model"`
-	Digest  string         `json:"digest,omitempty"` // of the model's file; "": not known
+	Digest  string         `json:"digest"` // of the model's file
 	Request engine.Request `json:"request"`
+	// KeepAlive is how long the model stays loaded there; nil: as that node is configured.
+	KeepAlive *time.Duration `json:"keep_alive,omitempty"`
 }
 
 // answerPart is one message of the node that computes: accepted or refused first, then
-// tokens, and at the end the result; moved instead of it says that somebody else has to
-// go on.
+// tokens, the first of them with what its prompt cost, and at the end the result; moved
+// instead of it says that somebody else has to go on.
 type answerPart struct {
 	Accepted bool           `json:"accepted,omitempty"`
 	Refused  *api.Error     `json:"refused,omitempty"`
@@ -104,8 +106,8 @@ func (n *Node) submitThere(ctx context.Context, to member.ID, u *use, r engine.R
 	if err != nil {
 		return nil, lostOr(ctx, to, err)
 	}
-	a := &remoteAnswer{peer: to, stream: s}
-	part, err := a.begin(call{Model: u.model.Name, Digest: u.model.Digest, Request: r})
+	a := &remoteAnswer{peer: to, stream: s, result: engine.Result{PromptTokens: len(r.Tokens)}}
+	part, err := a.begin(call{Model: u.model.Name, Digest: u.model.Digest, Request: r, KeepAlive: u.keepAlive})
 	switch {
 	case err != nil:
 		a.Wait()
@@ -168,7 +170,11 @@ func (a *remoteAnswer) Next(ctx context.Context) (engine.Output, error) {
 	case err != nil:
 		return engine.Output{}, lostOr(ctx, a.peer, err)
 	case part.Token != nil:
-		a.result.Generated++
+		generated := a.result.Generated + 1
+		if part.Result != nil {
+			a.result = *part.Result
+		}
+		a.result.Generated = generated
 		return *part.Token, nil
 	case part.Moved != "":
 		return engine.Output{}, &lostError{a.peer, errors.New(part.Moved)}
@@ -185,7 +191,7 @@ func (a *remoteAnswer) Next(ctx context.Context) (engine.Output, error) {
 func (a *remoteAnswer) Cancel() { a.stream.Cancel("the request was cancelled") }
 
 // Wait ends the use of the stream. The other node frees everything by itself.
-func (a *remoteAnswer) Wait() { a.stream.Close() }
+func (a *remoteAnswer) Wait() { a.stream.Close() } // nothing of it is held here then
 
 func (a *remoteAnswer) Result() engine.Result { return a.result }
 
@@ -300,16 +306,12 @@ func (r *relay) Result() engine.Result {
 		return *r.ended
 	}
 	now := r.current.Result()
-	if r.before.PromptTokens == 0 {
+	if r.before.Generated == 0 {
 		return now
 	}
 	sum := r.before
 	sum.Reason = now.Reason
 	sum.Generated += now.Generated
-	sum.Queue += now.Queue
-	sum.Decode += now.Decode
-	if sum.Generated == now.Generated { // nothing had come before
-		sum.Prefill += now.Prefill
-	}
+	sum.Decode += now.Prefill + now.Decode
 	return sum
 }

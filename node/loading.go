@@ -185,6 +185,7 @@ func (n *Node) keepModel(spec engine.Spec, m *loadedModel) {
 	kept := n.keeper.keep(m.engine.Info(), model.Info, file.Metadata, digest, n.cfg.Block)
 	n.keeper.learn(spec.Name, kept, m.engine.Vocab())
 	m.kept.Store(kept)
+	n.told.changed() // others may know now which file it is
 	n.events.emit(KVReady{Model: spec.Name, BlockTokens: kept.size, BlockBytes: kept.size * kept.shape.Bytes(), Reason: kept.reason})
 }
 

@@ -77,7 +77,8 @@ func (e *portsTaken) Error() string {
 // leaves the node alone.
 func (n *Node) openPeers() (*peers, error) {
 	p := &peers{node: n, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
-	defer close(p.ready)
+	ready := sync.OnceFunc(func() { close(p.ready) })
+	defer ready()
 	p.mu.policy = scheduler.Place
 	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
 	self := member.ID(n.id)
@@ -92,9 +93,11 @@ func (n *Node) openPeers() (*peers, error) {
 	gossip := cluster.Config{Self: member.Member{ID: self, Name: n.cfg.Name, Version: Version, Role: n.wantedRole(), State: member.Alive, Peer: []string{":" + port}, API: n.shownURL(), Started: n.started},
 		Identity: n.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
 	if p.cluster, err = cluster.Start(gossip); err != nil {
+		ready()
 		return nil, errors.Join(n.orPortsTaken("--gossip", n.cfg.Gossip, defaultGossip, err), p.close())
 	}
 	if p.quorum, err = quorum.Start(p.quorumConfig()); err != nil {
+		ready() // changed waits for it, and close for changed
 		return nil, errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
 	}
 	p.quorum.Watch(p.agreed)
@@ -289,22 +292,13 @@ func (p *peers) holders(m target) []member.ID {
 	defer p.mu.Unlock()
 	var ids []member.ID
 	for id, v := range p.mu.views {
-		has := slices.ContainsFunc(v.load.Models, func(l modelLoad) bool { return l.same(m) })
+		has := slices.ContainsFunc(v.load.Models, func(l modelLoad) bool { return l.same(m, false) })
 		if has && id != member.ID(p.node.id) && v.member.Serves() {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// holder is one of them: the one that has it loaded and least to do.
-func (n *Node) holder(m target) (member.ID, error) {
-	if n.peers == nil {
-		return "", &scheduler.UnknownModelError{Model: m.Name}
-	}
-	d, err := n.peers.decide(m, "", nil, []member.ID{member.ID(n.id)})
-	return d.Node, err
 }
 
 // cards are the models that only other nodes have, by name.

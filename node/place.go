@@ -49,6 +49,9 @@ func (n *Node) find(name string) (target, error) {
 	}
 	if errors.Is(err, models.ErrNotFound) {
 		if t, ok := n.peers.find(name); ok {
+			if m, ok := n.byDigest(t.Digest); ok { // under another name
+				t = target{Model: m, here: true}
+			}
 			return t, nil
 		}
 	}
@@ -70,6 +73,9 @@ func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []mem
 			reason = "no other node that answers has this model"
 		}
 		return placement{node: self, here: true, Decode: n.cfg.Name, Prefill: "local", Reason: reason}, nil
+	}
+	if !u.model.here { // it may have come meanwhile; this request has only its vocabulary
+		exclude = append(slices.Clip(exclude), self)
 	}
 	d, err := n.peers.decide(u.model, tenant, tokens, exclude)
 	if err != nil {
@@ -134,10 +140,10 @@ func (p *peers) chainLocked(m target, tenant string, tokens []engine.Token, r *s
 	if p.node.keeper == nil {
 		return nil
 	}
-	for _, v := range p.mu.views {
+	for id, v := range p.mu.views {
 		for i := range v.load.Models {
 			l := &v.load.Models[i]
-			if l.same(m) && l.BlockTokens > 0 && l.Fingerprint != (block.Fingerprint{}) {
+			if l.same(m, id == member.ID(p.node.id)) && l.BlockTokens > 0 && l.Fingerprint != (block.Fingerprint{}) {
 				r.BlockTokens, r.BytesPerToken = l.BlockTokens, l.KVBytes
 				key := p.node.keeper.key
 				return key.Chain(key.Root(l.Fingerprint, tenant), tokens, l.BlockTokens)
@@ -157,7 +163,7 @@ func (p *peers) stateLocked(m target, now time.Time) scheduler.State {
 			node.Mark.Age = now.Sub(v.marked)
 		}
 		for i := range v.load.Models {
-			if l := &v.load.Models[i]; l.same(m) {
+			if l := &v.load.Models[i]; l.same(m, id == s.Entry) {
 				known := l.known(m.Name, now.Sub(v.loaded))
 				known.Sent, known.SentTokens = p.mu.ledger.Sent(id)
 				node.Models = append(node.Models, known)

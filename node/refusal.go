@@ -61,7 +61,7 @@ func refusal(model string, err error) error {
 	case errors.As(err, &tooLong):
 		return api.ContextExceeded(tooLong.Tokens, tooLong.Max)
 	case errors.As(err, &lost):
-		return api.Busy(http.StatusServiceUnavailable, time.Second, "%s; try again", lost.Error())
+		return api.Busy(http.StatusServiceUnavailable, time.Second, "the node that was to answer is gone or cannot; try again")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.As(err, &name):

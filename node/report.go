@@ -43,13 +43,13 @@ type modelLoad struct {
 	RAMRate   float64 `json:"ram_rate,omitempty"` // bytes/s from memory into the engine
 }
 
-// same tells whether this is the model of a request: the same file, or where digests
-// are not known yet the same name.
-func (l *modelLoad) same(m target) bool {
+// same tells whether this is the model of a request: the same file. As long as its
+// digest is not known, only this node's own report can be about it.
+func (l *modelLoad) same(m target, own bool) bool {
 	if l.Digest != "" && m.Digest != "" {
 		return l.Digest == m.Digest
 	}
-	return l.Name == m.Name
+	return own && l.Name == m.Name
 }
 
 // known is the report in terms of the scheduler.

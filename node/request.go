@@ -27,7 +27,8 @@ import (
 //
 // Until out.Accepted is called an error refuses the request; it is turned into an
 // HTTP status by refusal. Afterwards it ends the stream. Whatever happens, when
-// Generate returns no slot, KV or lease of the request is held any more.
+// Generate returns no slot, KV or lease of the request is held here any more, and a
+// node that computed for it has been told to free its own.
 func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.Result, error) {
 	n.running.Add(1)
 	defer n.running.Add(-1)
@@ -44,6 +45,7 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 	if err != nil {
 		return api.Result{}, refusal(r.Model, err)
 	}
+	use.keepAlive = r.KeepAlive
 	defer func() { use.release(r.KeepAlive) }()
 	plan, err := prepare(ctx, use.reader, r)
 	if err != nil {
@@ -177,7 +179,8 @@ func (n *Node) admit(ctx context.Context, place *placement, u *use, r *api.Reque
 const seedStride = 0x9e3779b97f4a7c15
 
 // answer is the tokens of one choice, as they are computed: by an engine of this
-// node, or by another node. Its methods are those of engine.Sequence.
+// node, or by another node. Its methods are those of engine.Sequence; Wait waits for
+// what is held here.
 type answer interface {
 	Next(ctx context.Context) (engine.Output, error)
 	Cancel()
@@ -218,6 +221,9 @@ func runChoices(ctx context.Context, choices []*choiceRun, out api.Sink) error {
 // run decodes one choice to its end.
 func (c *choiceRun) run(ctx context.Context, out api.Sink) error {
 	for {
+		if ctx.Err() != nil { // another choice has failed
+			return context.Cause(ctx)
+		}
 		token, err := c.answer.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return c.finish(out, string(c.answer.Result().Reason), c.text.flush())
@@ -341,11 +347,18 @@ func smallest(a, b int) int {
 	return min(a, b)
 }
 
+// errLost ends an answer whose node is gone; addresses and causes are in the log.
+var errLost = errors.New("the node that computed this answer is gone, and no other one could go on with it")
+
 // failure is the error of a request that had begun. The end of the caller's
 // context is told as its cause, everything else as an error of the engine.
 func failure(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	var lost *lostError
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, &lost):
+		return errLost
 	}
 	return fmt.Errorf("the engine failed: %w", err)
 }

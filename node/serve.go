@@ -1,14 +1,17 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
+	"tandem/cluster/member"
 	"tandem/node/api"
 	"tandem/node/engine"
 	"tandem/node/models"
@@ -40,12 +43,13 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 	defer context.AfterFunc(n.requests, func() { cancel(errMoved) })()
 
 	u := &use{node: n}
-	defer u.release(nil)
-	seq, err := n.acceptCall(ctx, u, c)
+	defer func() { u.release(c.KeepAlive) }()
+	loaded, err := n.engineFor(ctx, u, c)
+	if err != nil { // this node's trouble: another one may be able to
+		return send(answerPart{Moved: err.Error()})
+	}
+	seq, err := n.submitCall(ctx, loaded, c.Request)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errMoved) {
-			return send(answerPart{Moved: movedStopping})
-		}
 		return send(answerPart{Refused: asAPIError(c.Model, err)})
 	}
 	defer func() {
@@ -55,11 +59,16 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 	if err := send(answerPart{Accepted: true}); err != nil {
 		return err
 	}
-	for {
+	for first := true; ; first = false {
 		out, err := seq.Next(ctx)
 		switch {
 		case err == nil:
-			if err := send(answerPart{Token: &out}); err != nil {
+			part := answerPart{Token: &out}
+			if first { // what the prompt cost, in case the end never comes
+				so := seq.Result()
+				part.Result = &so
+			}
+			if err := send(part); err != nil {
 				return err
 			}
 		case errors.Is(err, io.EOF):
@@ -71,7 +80,7 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 			return context.Cause(ctx)
 		default:
 			result := seq.Result()
-			return send(answerPart{Result: &result, Failed: fmt.Sprintf("the engine failed: %v", err)})
+			return send(answerPart{Result: &result, Failed: err.Error()})
 		}
 	}
 }
@@ -107,17 +116,17 @@ const triggersMax = 64
 // errMoved ends sequences that other nodes are to go on with.
 var errMoved = errors.New(movedStopping)
 
-// acceptCall finds the model of a call and submits its sequence.
-func (n *Node) acceptCall(ctx context.Context, u *use, c call) (*engine.Sequence, error) {
+// engineFor finds the model of a call and loads it if need be.
+func (n *Node) engineFor(ctx context.Context, u *use, c call) (*loadedModel, error) {
 	var err error
 	if u.model, err = n.servedHere(c.Model, c.Digest); err != nil {
 		return nil, err
 	}
-	loaded, err := u.engine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r := c.Request
+	return u.engine(ctx)
+}
+
+// submitCall begins the sequence of a call.
+func (n *Node) submitCall(ctx context.Context, loaded *loadedModel, r engine.Request) (*engine.Sequence, error) {
 	tokens := append(append([]engine.Token{}, r.Tokens...), r.Generated...)
 	if blocks := loaded.open(r.Salt, tokens, n.goFunc); blocks != nil {
 		r.Blocks = blocks
@@ -125,21 +134,25 @@ func (n *Node) acceptCall(ctx context.Context, u *use, c call) (*engine.Sequence
 	return loaded.engine.Submit(ctx, r)
 }
 
+// byDigest finds a model of this machine by the digest of its file.
+func (n *Node) byDigest(digest string) (models.Model, bool) {
+	list, err := n.store.List(n.stopping)
+	i := slices.IndexFunc(list, func(m models.Model) bool { return m.Digest == digest })
+	if err != nil || digest == "" || i < 0 {
+		return models.Model{}, false
+	}
+	return list[i], true
+}
+
 // servedHere finds a model of this machine for another node: by the digest of its
-// file where that is known, since names are free.
+// file, since names are free and tokens of another vocabulary mean nothing.
 func (n *Node) servedHere(name, digest string) (target, error) {
 	m, err := n.store.Resolve(name)
-	if err == nil && (digest == "" || m.Digest == "" || m.Digest == digest) {
+	if err == nil && digest != "" && m.Digest == digest {
 		return target{Model: m, here: true}, nil
 	}
-	if digest != "" {
-		list, listErr := n.store.List(n.stopping)
-		for _, m := range list {
-			if m.Digest == digest {
-				return target{Model: m, here: true}, nil
-			}
-		}
-		err = errors.Join(err, listErr)
+	if m, ok := n.byDigest(digest); ok {
+		return target{Model: m, here: true}, nil
 	}
 	if err == nil {
 		return target{}, fmt.Errorf("model %s is another file here (digest %.16s, wanted %.16s): %w", name, m.Digest, digest, models.ErrNotFound)
@@ -169,18 +182,30 @@ type loadCall struct {
 
 // serveEmbed makes embeddings for another node.
 func (n *Node) serveEmbed(ctx context.Context, s *xfer.Stream) error {
-	var r api.EmbedRequest
-	if err := readJSON(s, callMax, &r); err != nil {
+	var c embedCall
+	if err := readJSON(s, callMax, &c); err != nil {
 		return err
 	}
+	n.running.Add(1)
+	defer n.running.Add(-1)
 	var a embedAnswer
-	result, err := n.embedHere(ctx, &r)
+	var result api.EmbedResult
+	m, err := n.servedHere(c.Request.Model, c.Digest)
+	if err == nil {
+		result, err = n.embedHere(ctx, m.Model, &c.Request)
+	}
 	if err != nil {
-		a.Refused = asAPIError(r.Model, err)
+		a.Refused = asAPIError(c.Request.Model, err)
 	} else {
 		a.Result = &result
 	}
 	return writeJSON(s, a)
+}
+
+// embedCall asks another node for embeddings.
+type embedCall struct {
+	Digest  string           `json:"digest"` // of the model's file
+	Request api.EmbedRequest `json:"request"`
 }
 
 // embedAnswer is what came of an embedding on another node.
@@ -201,12 +226,24 @@ func asAPIError(model string, err error) *api.Error {
 	return &api.Error{Status: 503, Type: "server_error", Code: "unavailable", Message: err.Error()}
 }
 
-// ask sends one message to another node and reads one.
+// ask sends one message to a node that has a model and reads one; if that node is
+// gone, it asks the next.
 func (n *Node) ask(ctx context.Context, to target, service string, question, answer any, limit int) error {
-	place, err := n.holder(to)
-	if err != nil {
-		return err
+	var lost error
+	for exclude := []member.ID{member.ID(n.id)}; ; {
+		d, err := n.peers.decide(to, "", nil, exclude)
+		if err != nil {
+			return cmp.Or(lost, err)
+		}
+		if lost = n.askNode(ctx, d.Node, service, question, answer, limit); lost == nil || ctx.Err() != nil {
+			return lost
+		}
+		n.refusedBy(d.Node, lost)
+		exclude = append(exclude, d.Node)
 	}
+}
+
+func (n *Node) askNode(ctx context.Context, place member.ID, service string, question, answer any, limit int) error {
 	s, err := n.peers.link.OpenBound(ctx, place, service)
 	if err != nil {
 		return lostOr(ctx, place, err)

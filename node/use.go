@@ -44,6 +44,9 @@ type use struct {
 	reader *reader
 	vocab  *openVocab // nil: reader is that of the engine
 
+	// keepAlive is how long the model stays loaded afterwards; nil: as configured.
+	keepAlive *time.Duration
+
 	mu     sync.Mutex // several choices may want the engine
 	lease  *engine.Lease
 	loaded *loadedModel
@@ -95,7 +98,7 @@ func (u *use) loadTime() time.Duration {
 	return u.lease.LoadTime()
 }
 
-// release ends the use; keepAlive is how long an engine stays, nil as configured.
+// release ends the use; keepAlive is how long an engine of this node stays.
 func (u *use) release(keepAlive *time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

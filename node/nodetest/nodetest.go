@@ -35,6 +35,7 @@ type Node struct {
 	URL string
 	Dir string
 
+	model   string // that it serves
 	t       testing.TB
 	stop    context.CancelFunc
 	ended   chan error
@@ -63,6 +64,7 @@ func Start(t testing.TB, o enginetest.Options, change func(*node.Config)) *Node 
 	if change != nil {
 		change(&c)
 	}
+	n.model = node.ModelName(c.Models[0])
 	built, err := node.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +126,15 @@ func StartCluster(t testing.TB, nodes int, o enginetest.Options, change func(i i
 	}
 	for _, n := range all {
 		n.Until("it knows all nodes", func(s node.Status) bool {
-			known := 0
+			same, known := 0, 0
+			for _, o := range all {
+				if o != n && o.model == n.model {
+					same++
+				}
+			}
+			if n.Holders(n.model) < same {
+				return false // files are the same only if their digests are known
+			}
 			for _, m := range s.Cluster.Members {
 				if m.State == "ready" && len(m.Models) > 1 {
 					known++
