@@ -311,8 +311,8 @@ func TestLeaveAndDeath(t *testing.T) {
 		rest[0].change(Change{Pin: "x"})
 		gone.start()
 		w.until(15*time.Second, "back", func() bool { return w.settled(nodes, 3) && w.equal(nodes) })
-		gone.kill()
 		begin := time.Now()
+		gone.kill()
 		w.until(11*time.Minute, "removed", func() bool { return w.settled(rest, 2) })
 		if took := time.Since(begin); took < 10*time.Minute {
 			t.Errorf("removed after %s", took)
