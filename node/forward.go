@@ -87,8 +87,14 @@ func (n *Node) submit(ctx context.Context, place *placement, u *use, r engine.Re
 	if err != nil {
 		return nil, err
 	}
+	return n.submitHere(ctx, loaded, r, place.keptHere)
+}
+
+// submitHere begins a sequence on an engine of this node. found is told what is kept
+// of its tokens, if anything may be.
+func (n *Node) submitHere(ctx context.Context, loaded *loadedModel, r engine.Request, found func(*sequenceBlocks)) (*engine.Sequence, error) {
 	if blocks := loaded.open(r.Salt, slices.Concat(r.Tokens, r.Generated), n.goFunc); blocks != nil {
-		place.keptHere(blocks)
+		found(blocks)
 		r.Blocks = blocks
 	}
 	return loaded.engine.Submit(ctx, r)

@@ -48,7 +48,7 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 	if err != nil { // this node's trouble: another one may be able to
 		return send(answerPart{Moved: err.Error()})
 	}
-	seq, err := n.submitCall(ctx, loaded, c.Request)
+	seq, err := n.submitHere(ctx, loaded, c.Request, func(*sequenceBlocks) {})
 	if err != nil {
 		return send(answerPart{Refused: asAPIError(c.Model, err)})
 	}
@@ -123,15 +123,6 @@ func (n *Node) engineFor(ctx context.Context, u *use, c call) (*loadedModel, err
 		return nil, err
 	}
 	return u.engine(ctx)
-}
-
-// submitCall begins the sequence of a call.
-func (n *Node) submitCall(ctx context.Context, loaded *loadedModel, r engine.Request) (*engine.Sequence, error) {
-	tokens := append(append([]engine.Token{}, r.Tokens...), r.Generated...)
-	if blocks := loaded.open(r.Salt, tokens, n.goFunc); blocks != nil {
-		r.Blocks = blocks
-	}
-	return loaded.engine.Submit(ctx, r)
 }
 
 // byDigest finds a model of this machine by the digest of its file.
