@@ -3,9 +3,10 @@
 # llama.cpp is compiled by cgo. These flags are part of Go's cache key: with the
 # same flags it is compiled once (two to three minutes on two cores), with others
 # again. Without -O3 -march=native the CPU code is several times slower.
-# ARCH=x86-64-v3 makes a binary for other machines.
+# ARCH=x86-64-v3 makes a binary for other machines. The module leaves out ggml's
+# AMX sources, so on processors that have AMX its users must not see that.
 ARCH ?= native
-export CGO_CFLAGS := -O3 -march=$(ARCH) -Wno-stringop-overflow
+export CGO_CFLAGS := -O3 -march=$(ARCH) -U__AMX_INT8__ -Wno-stringop-overflow
 export CGO_CXXFLAGS := $(CGO_CFLAGS)
 export GOFLAGS := -buildvcs=false
 
