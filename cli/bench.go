@@ -3,8 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -229,24 +231,61 @@ type stream struct {
 
 func (t stream) ttft() float64 { return t.tokens[0].Sub(t.start).Seconds() }
 
+// complete asks for one answer and notes when each of its events came. It reads the
+// connection itself: client and node share the cores that compute, and what a library
+// does for each event would count as the node's.
 func (s *benchNode) complete(ctx context.Context, prompt []int, generate int) (stream, error) {
-	t := stream{start: time.Now()}
-	resp, err := s.client.do(ctx, http.MethodPost, "/v1/completions", map[string]any{"model": s.model, "prompt": prompt, "max_tokens": generate,
-		"temperature": 0, "ignore_eos": true, "stream": true})
+	body, err := json.Marshal(map[string]any{"model": s.model, "prompt": prompt, "max_tokens": generate, "temperature": 0, "ignore_eos": true, "stream": true})
 	if err != nil {
+		return stream{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.client.base+"/v1/completions", bytes.NewReader(body))
+	if err != nil {
+		return stream{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", req.URL.Host)
+	if err != nil {
+		return stream{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	t := stream{start: time.Now()}
+	if err := req.Write(conn); err != nil {
 		return t, err
 	}
-	defer resp.Body.Close()
-	err = lines(resp.Body, func(line []byte) error {
-		if bytes.HasPrefix(line, []byte("data: {")) {
-			t.tokens = append(t.tokens, time.Now())
+	return t, t.read(conn)
+}
+
+// read notes the events of an answer until its end.
+func (t *stream) read(conn io.Reader) error {
+	const event = "data: {"
+	buf, kept, begun := make([]byte, 64<<10), 0, false
+	for {
+		n, err := conn.Read(buf[kept:])
+		now, seen := time.Now(), buf[:kept+n]
+		if line, _, whole := bytes.Cut(seen, []byte("\r\n")); whole && !begun {
+			if begun = bytes.HasSuffix(line, []byte(" 200 OK")); !begun {
+				return fmt.Errorf("the node answered %.200q", seen)
+			}
 		}
-		return nil
-	})
-	if err == nil && len(t.tokens) < 2 {
-		err = fmt.Errorf("an answer of %d events", len(t.tokens))
+		for range bytes.Count(seen, []byte(event)) {
+			t.tokens = append(t.tokens, now)
+		}
+		switch {
+		case errors.Is(err, io.EOF) && len(t.tokens) < 2:
+			return fmt.Errorf("an answer of %d events", len(t.tokens))
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if begun {
+			seen = seen[max(0, len(seen)-len(event)+1):]
+		}
+		kept = copy(buf, seen)
 	}
-	return t, err
 }
 
 // decodeRate is the rate of several streams together, over the time in which all
