@@ -68,10 +68,12 @@ func (e *Engine) advance(start, end time.Time) {
 		prompt += max(min(s.computed+w.n, s.prompt)-s.computed, 0)
 		s.computed += w.n
 		e.cache.grow(s.entry, s.tokens[:s.computed])
-		e.keepBlocks(s, false)
 		if w.logits >= 0 {
 			e.sample(s, w.logits, end)
 		}
+	}
+	for _, w := range e.work { // readers have their tokens first
+		e.keepBlocks(w.s, false)
 	}
 	e.stats.Computed += int64(prompt)
 	e.pace.observe(prompt, e.batch.Len(), end.Sub(start))
