@@ -13,7 +13,8 @@ import (
 //	queue    until the prompt is begun: the tokens that are computed before, or the
 //	         time until a slot is free, whichever is longer; loading the model
 //	forward  the way there, if d is not this node
-//	fetch    reading kept blocks from memory and disk, or from another node
+//	fetch    reading kept blocks from memory and disk, or getting them from another
+//	         node, which may have to compute them first: see way.go
 //	prefill  computing what is left
 //	decode   the answer itself, weighed (weigh)
 //	harm     what it adds to the answers that run there, weighed
@@ -44,6 +45,10 @@ type costs struct {
 	links  links
 	held   []Holding // what is held, by place in State.Nodes
 	places map[member.ID]int
+
+	// sources are the nodes that could compute prompts for others, with what that
+	// costs wherever it goes; only if KV can move.
+	sources []source
 }
 
 // known are the figures of a node that costs are made of, all of them known.
@@ -68,6 +73,7 @@ func newCosts(s *State, r *Request, nodes []candidate) *costs {
 	}
 	c.median = c.medians()
 	c.links = newLinks(s, c.places)
+	c.findSources()
 	return c
 }
 
@@ -88,12 +94,13 @@ func (c *costs) score(n candidate) Score {
 	h := c.held[n.place]
 	c.restore(&s, n, &k, h)
 	s.PrefillMs = n.model.prefillMs(k.rate, s.Cached, c.r.Tokens)
-	c.fetchFromPeer(&s, n, &k)
+	harm := c.chooseWay(&s, n, &k)
 	s.QueueMs = c.queueMs(n.model, &k)
 	if n.node.ID != c.s.Entry {
 		s.ForwardMs = k.rttMs
 	}
 	c.decode(&s, n.model, &k)
+	s.HarmMs += harm
 	s.firstMs = s.QueueMs + s.ForwardMs + s.FetchMs + s.PrefillMs
 	s.Cost = s.firstMs + s.DecodeMs + s.HarmMs
 	return s
@@ -119,36 +126,6 @@ func (c *costs) restore(s *Score, n candidate, k *known, h Holding) {
 	}
 }
 
-// fetchFromPeer plans to get from one other node what this one lacks, if that is
-// worth it.
-func (c *costs) fetchFromPeer(s *Score, n candidate, k *known) {
-	if !c.s.Transfers {
-		return
-	}
-	for i := range c.held {
-		h, from := &c.held[i], &c.s.Nodes[i]
-		tokens := c.r.chainTokens(h.Run - h.Predicted)
-		if tokens-s.Cached < c.s.Tuning.FetchTokens || i == n.place || c.r.BlockTokens <= 0 ||
-			from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
-			continue
-		}
-		goodput, rtt := c.links.between(n.place, i)
-		first := s.Cached / c.r.BlockTokens
-		ms := rtt + float64((tokens-first*c.r.BlockTokens)*c.r.BytesPerToken)/goodput*1000
-		left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
-		compute := s.PrefillMs - left
-		if ms >= compute*fetchMargin || s.fetch != nil && ms+left >= s.fetch[0].Ms+s.fetch[0].left {
-			continue
-		}
-		s.fetch = []Fetch{{From: h.Node, First: first, Blocks: h.Run - h.Predicted - first, Ms: ms, ComputeMs: compute, left: left, tokens: tokens}}
-	}
-	if s.fetch != nil {
-		s.FetchMs += s.fetch[0].Ms
-		s.PrefillMs = s.fetch[0].left
-		s.Cached = s.fetch[0].tokens
-	}
-}
-
 // queueMs is the time until the prompt is begun.
 func (c *costs) queueMs(m *Model, k *known) float64 {
 	// What waits is taken for one long prompt: long ones are what makes a queue.
@@ -169,9 +146,8 @@ func (c *costs) decode(s *Score, m *Model, k *known) {
 		return
 	}
 	before := paceAt(k.decode, others)
-	// Running answers have half of theirs to go, on average; a prompt that is computed
-	// takes half of each step from them.
-	s.HarmMs = others * (float64(c.r.Expected)/2*(c.weigh(after)-c.weigh(before)) + s.PrefillMs/2*c.s.Tuning.DecodeWeight)
+	// Running answers have half of theirs to go, on average.
+	s.HarmMs = others*float64(c.r.Expected)/2*(c.weigh(after)-c.weigh(before)) + c.harm(others, s.PrefillMs)
 }
 
 // weigh turns a time between tokens into what it counts: little while it is as

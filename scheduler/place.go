@@ -36,8 +36,8 @@ func Place(s State, r Request) (Decision, error) {
 	scores := newCosts(&s, &r, f.nodes).all()
 	chosen := s.choose(scores, r.Seed)
 	d := Decision{
-		Node: scores[chosen].Node, Source: scores[chosen].Node, Policy: "cost",
-		Fetch: scores[chosen].fetch, EstimateMs: scores[chosen].firstMs,
+		Node: scores[chosen].Node, Source: scores[chosen].source, Policy: "cost",
+		Fetch: scores[chosen].fetch, Ways: scores[chosen].ways, EstimateMs: scores[chosen].firstMs,
 		Cached: scores[chosen].Cached, Compute: r.Tokens - scores[chosen].Cached,
 	}
 	d.Reason = s.explain(&r, f, scores, chosen)

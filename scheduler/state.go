@@ -19,6 +19,7 @@ type State struct {
 	Nodes     []Node
 	Links     []Link
 	Transfers bool // nodes can move KV between each other
+	Disagg    Disagg
 	Tuning    Tuning
 }
 
@@ -181,8 +182,9 @@ func fill[T comparable](value *T, otherwise T) {
 // Decision says who answers a request.
 type Decision struct {
 	Node   member.ID
-	Source member.ID // who computes the prompt
-	Fetch  []Fetch   // what Node gets from others first
+	Source member.ID // who computes most of the prompt
+	Fetch  []Fetch   // what Node gets from others first; of Source it waits for it
+	Ways   []Way     // how Node could get the prompt's KV, the chosen one first
 	// EstimateMs is until the first token, as expected.
 	EstimateMs float64
 	// Cached are tokens of the prompt that need not be computed, Compute those that
@@ -199,9 +201,8 @@ type Fetch struct {
 	First     int // place in the chain
 	Blocks    int
 	Ms        float64 // estimate
-	ComputeMs float64 // what computing them would take instead
-	left      float64 // ms to compute after it
-	tokens    int     // of the prompt that are there after it
+	ComputeMs float64 // what computing them on Node would take instead
+	Made      bool    // From has to compute them first
 }
 
 // Score is how a node fared. If Why is not empty it was no candidate; otherwise Cost
@@ -220,7 +221,9 @@ type Score struct {
 	CopyMs    float64   `json:"copy_ms"`   // taken off, or added, to spread a beginning that many share
 	Cached    int       `json:"cached_tokens"`
 	Guessed   bool      `json:"guessed,omitempty"` // some figure was unknown
+	source    member.ID // who computes most of the prompt
 	fetch     []Fetch
+	ways      []Way
 	firstMs   float64
 	fromRAM   int
 	fromDisk  int

@@ -81,6 +81,10 @@ func (s *script) do(verb string, words []string) ([]string, error) {
 		*s = script{policy: "cost", ids: map[string]int{}}
 	case "policy":
 		s.policy = words[0]
+	case "disagg":
+		s.state.Disagg = scheduler.Disagg(words[0])
+	case "source":
+		return s.source(words)
 	case "transfers":
 		s.state.Transfers = words[0] == "on"
 	case "node":
@@ -306,7 +310,7 @@ func (s *script) place(words []string) ([]string, error) {
 	for _, f := range d.Fetch {
 		out = append(out, fmt.Sprintf("fetch blocks %d to %d from %s: %.0f ms against %.0f ms", f.First, f.First+f.Blocks-1, s.nameOf(f.From), f.Ms, f.ComputeMs))
 	}
-	if d.Cached+d.Compute != r.Tokens || d.Source != d.Node {
+	if d.Cached+d.Compute != r.Tokens || d.Source != d.Node && (len(d.Fetch) != 1 || d.Fetch[0].From != d.Source || !d.Fetch[0].Made) {
 		return nil, fmt.Errorf("decision %+v does not add up", d)
 	}
 	for _, c := range d.Scores {
@@ -317,6 +321,38 @@ func (s *script) place(words []string) ([]string, error) {
 			out = append(out, fmt.Sprintf("%s: %.0f = queue %.0f + forward %.1f + fetch %.0f + prefill %.0f + decode %.0f + harm %.0f + copy %.0f, %d cached",
 				s.nameOf(c.Node), c.Cost, c.QueueMs, c.ForwardMs, c.FetchMs, c.PrefillMs, c.DecodeMs, c.HarmMs, c.CopyMs, c.Cached))
 		}
+	}
+	return out, nil
+}
+
+// source decides how a node gets a prompt.
+func (s *script) source(words []string) ([]string, error) {
+	r := scheduler.Request{Model: "m", BlockTokens: 64, BytesPerToken: 23040, Expected: 100, Holdings: s.holdings}
+	err := each(words[1:], func(key, value string) (err error) {
+		switch key {
+		case "tokens":
+			r.Tokens, err = strconv.Atoi(value)
+		case "bytes":
+			r.BytesPerToken, err = strconv.Atoi(value)
+		default:
+			err = fmt.Errorf("key %q", key)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	d, err := scheduler.Source(s.state, r, s.id(words[0]))
+	if err != nil {
+		return []string{refusal(err)}, nil
+	}
+	out := []string{d.Reason}
+	for _, f := range d.Fetch {
+		how := "held"
+		if f.Made {
+			how = "made"
+		}
+		out = append(out, fmt.Sprintf("blocks %d to %d, %s by %s", f.First, f.First+f.Blocks-1, how, s.nameOf(f.From)))
 	}
 	return out, nil
 }

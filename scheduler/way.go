@@ -1,0 +1,279 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+
+	"tandem/cluster/member"
+)
+
+// Disagg says when a prompt may be computed on another node than its answer.
+type Disagg string
+
+// The rules. DisaggAuto, also the zero value: when it is faster, by cost. DisaggAlways
+// and DisaggNever: for comparison. DisaggDynamo: as NVIDIA Dynamo does it, here iff
+// less than 2,048 tokens, and less than 0.7 of the prompt, are not cached.
+const (
+	DisaggAuto   Disagg = "auto"
+	DisaggAlways Disagg = "always"
+	DisaggNever  Disagg = "never"
+	DisaggDynamo Disagg = "dynamo"
+)
+
+const (
+	dynamoTokens = 2048
+	dynamoShare  = 0.7
+)
+
+// remotePays tells, where a rule does not go by cost, whether a prompt is computed
+// elsewhere.
+func (d Disagg) remotePays(uncached, tokens int) (remote, byCost bool) {
+	switch d {
+	case DisaggAlways:
+		return true, false
+	case DisaggNever:
+		return false, false
+	case DisaggDynamo:
+		return uncached >= dynamoTokens || float64(uncached) >= dynamoShare*float64(tokens), false
+	}
+	return false, true
+}
+
+// WayKind is how a node gets the KV of a prompt.
+type WayKind string
+
+// The kinds. Local: it restores what it has and computes the rest. Fetched: another
+// node has more of it and sends that. Remote: another node computes it and sends it
+// meanwhile.
+const (
+	Local   WayKind = "local"
+	Fetched WayKind = "fetched"
+	Remote  WayKind = "remote"
+)
+
+// Way is one way in which a node could get the KV of a prompt.
+type Way struct {
+	Kind WayKind   `json:"kind"`
+	From member.ID `json:"from,omitempty"`
+	Ms   float64   `json:"ms"` // until the prompt is there, as expected, without the queue of the node itself
+}
+
+// source is a node that could compute prompts for others.
+type source struct {
+	candidate
+	known
+	queueMs, restoreMs float64
+	cached             int     // tokens of the prompt that it need not compute
+	streams            float64 // that run there
+}
+
+// plan is one way with all that follows from it.
+type plan struct {
+	Way
+	getMs, leftMs float64 // until it came; to compute what is left
+	harm          float64 // weighed, to streams that run where it is computed
+	tokens        int     // of the prompt that are there without the node computing them
+	fetch         []Fetch
+}
+
+// findSources lists who could compute this prompt for others.
+func (c *costs) findSources() {
+	if !c.s.Transfers || c.r.BlockTokens <= 0 || c.s.Disagg == DisaggNever {
+		return
+	}
+	c.sources = make([]source, 0, len(c.s.Nodes))
+	for i := range c.s.Nodes {
+		n := &c.s.Nodes[i]
+		m := n.model(c.r.Model)
+		if m == nil || refusal(n, m, c.r) != "" || n.Role == member.Decode || n.left() > 0 || m.full(&c.s.Tuning) || m.Context > 0 && c.r.Tokens >= m.Context {
+			continue
+		}
+		src := source{candidate: candidate{n, m, i}}
+		src.known = c.known(src.candidate)
+		var s Score
+		c.restore(&s, src.candidate, &src.known, c.held[i])
+		src.cached, src.restoreMs = s.Cached, s.FetchMs
+		src.queueMs = c.queueMs(m, &src.known)
+		src.streams = min(src.running+float64(m.Sent), float64(max(m.Slots, 1)))
+		c.sources = append(c.sources, src)
+	}
+}
+
+// chooseWay chooses how node n gets the prompt, beginning with what it has itself,
+// which s tells. It returns what that does to streams elsewhere, weighed.
+func (c *costs) chooseWay(s *Score, n candidate, k *known) (harm float64) {
+	local := plan{Way: Way{Kind: Local, Ms: s.FetchMs + s.PrefillMs}, getMs: s.FetchMs, leftMs: s.PrefillMs, tokens: s.Cached}
+	s.source = n.node.ID
+	if !c.s.Transfers || c.r.BlockTokens <= 0 {
+		s.ways = nil
+		return 0
+	}
+	streams := min(k.running+float64(n.model.Sent), float64(max(n.model.Slots, 1)-1))
+	local.harm = c.harm(streams, local.leftMs)
+	plans := append(make([]plan, 0, 3), local)
+	if p, ok := c.fetched(s, n, k); ok {
+		plans = append(plans, p)
+	}
+	if p, ok := c.remote(s, n, k); ok {
+		plans = append(plans, p)
+	}
+	best := c.bestOf(plans, c.r.Tokens-s.Cached)
+	plans[0], plans[best] = plans[best], plans[0]
+	for _, p := range plans {
+		s.ways = append(s.ways, p.Way)
+	}
+	chosen := &plans[0]
+	s.FetchMs, s.PrefillMs, s.Cached, s.fetch = chosen.getMs, chosen.leftMs, chosen.tokens, chosen.fetch
+	if chosen.Kind != Remote {
+		return 0 // what it does to streams of n itself, decode counts
+	}
+	s.source = chosen.From
+	return chosen.harm
+}
+
+// harm is what a prompt that is computed does to streams beside it, weighed: it takes
+// half of each step from them.
+func (c *costs) harm(streams, ms float64) float64 { return streams * ms / 2 * c.s.Tuning.DecodeWeight }
+
+// bestOf is the place of the plan to follow. Another one than the first, which asks
+// nobody, must be faster by a margin.
+func (c *costs) bestOf(plans []plan, uncached int) int {
+	best := 0
+	for i := 1; i < len(plans); i++ {
+		p := &plans[i]
+		switch p.Kind {
+		case Fetched:
+			if p.Ms < plans[best].Ms*fetchMargin {
+				best = i
+			}
+		case Remote:
+			wanted, byCost := c.s.Disagg.remotePays(uncached, c.r.Tokens)
+			t := &c.s.Tuning
+			if wanted || byCost && p.Ms+p.harm < (plans[best].Ms+plans[best].harm)*(1-t.Hysteresis)-t.NoiseMs {
+				best = i
+			}
+		}
+	}
+	return best
+}
+
+// fetched plans to get from one other node what this one lacks.
+func (c *costs) fetched(s *Score, n candidate, k *known) (best plan, ok bool) {
+	for i := range c.held {
+		h, from := &c.held[i], &c.s.Nodes[i]
+		tokens := c.r.chainTokens(h.Run - h.Predicted)
+		if tokens-s.Cached < c.s.Tuning.FetchTokens || i == n.place || from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
+			continue
+		}
+		first := s.Cached / c.r.BlockTokens
+		blocks := h.Run - h.Predicted - first
+		ms := s.FetchMs + c.moveMs(n, i, blocks, k)
+		left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
+		if ok && ms+left >= best.Ms {
+			continue
+		}
+		best = plan{Way: Way{Kind: Fetched, From: h.Node, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
+			fetch: []Fetch{{From: h.Node, First: first, Blocks: blocks, Ms: ms, ComputeMs: s.PrefillMs - left}}}
+		ok = true
+	}
+	return best, ok
+}
+
+// remote plans to have the prompt computed elsewhere and to get it meanwhile:
+//
+//	queue + what the source restores + RTT + the longer one of computing and moving
+//	+ moving the last block + import
+func (c *costs) remote(s *Score, n candidate, k *known) (best plan, ok bool) {
+	end := (c.r.Tokens - 1) / c.r.BlockTokens // blocks
+	first := s.Cached / c.r.BlockTokens
+	tokens := end * c.r.BlockTokens
+	if tokens-s.Cached < c.s.Tuning.FetchTokens {
+		return best, false
+	}
+	left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
+	for i := range c.sources {
+		src := &c.sources[i]
+		if src.place == n.place {
+			continue
+		}
+		goodput, rtt := c.links.between(n.place, src.place)
+		size := float64(c.r.BlockTokens * c.r.BytesPerToken)
+		compute := src.model.prefillMs(src.rate, src.cached, tokens)
+		move := size * float64(end-first) / goodput * 1000
+		ms := s.FetchMs + src.queueMs + src.restoreMs + rtt + max(compute, move) + size/goodput*1000 + size*float64(end-first)/k.ram*1000
+		if ok && ms+left >= best.Ms {
+			continue
+		}
+		best = plan{Way: Way{Kind: Remote, From: src.node.ID, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
+			harm:  c.harm(src.streams, compute),
+			fetch: []Fetch{{From: src.node.ID, First: first, Blocks: end - first, Ms: ms, ComputeMs: s.PrefillMs - left, Made: true}}}
+		ok = true
+	}
+	return best, ok
+}
+
+// moveMs is the time to get blocks from the node at a place into the engine of n.
+func (c *costs) moveMs(n candidate, from, blocks int, k *known) float64 {
+	goodput, rtt := c.links.between(n.place, from)
+	bytes := float64(blocks * c.r.BlockTokens * c.r.BytesPerToken)
+	return rtt + bytes/goodput*1000 + bytes/k.ram*1000
+}
+
+// Source decides how a node that was chosen gets the KV of a prompt, with the figures
+// of this moment. The node counts as able to answer, whatever is known of it.
+func Source(s State, r Request, node member.ID) (Decision, error) {
+	s.Tuning = s.Tuning.filled()
+	f, _ := candidates(&s, &r) // that nobody can take one more does not matter here
+	at := slices.IndexFunc(f.nodes, func(c candidate) bool { return c.node.ID == node })
+	if at < 0 {
+		n := s.node(node)
+		var m *Model
+		if n != nil {
+			m = n.model(r.Model)
+		}
+		if m == nil {
+			return Decision{}, &UnknownModelError{Model: r.Model}
+		}
+		place := slices.IndexFunc(s.Nodes, func(o Node) bool { return o.ID == node })
+		at = len(f.nodes)
+		f.nodes = append(f.nodes, candidate{n, m, place})
+	}
+	c := newCosts(&s, &r, f.nodes)
+	score := c.score(f.nodes[at])
+	d := Decision{Node: node, Source: score.source, Policy: "source", Fetch: score.fetch, Ways: score.ways, EstimateMs: score.FetchMs + score.PrefillMs,
+		Cached: score.Cached, Compute: r.Tokens - score.Cached}
+	d.Reason = s.explainWay(&r, &score)
+	return d, nil
+}
+
+// explainWay says in words how a node gets a prompt, and what the other ways would
+// have cost; "" if there was no choice.
+func (s *State) explainWay(r *Request, score *Score) string {
+	if len(score.ways) < 2 {
+		return ""
+	}
+	chosen := score.ways[0]
+	var text string
+	switch chosen.Kind {
+	case Local:
+		text = fmt.Sprintf("the prompt is computed here in %s ms", milliseconds(chosen.Ms))
+	case Fetched:
+		text = fmt.Sprintf("%s tokens come from %s, %s ms with the rest", number(score.fetch[0].Blocks*r.BlockTokens), s.name(chosen.From), milliseconds(chosen.Ms))
+	case Remote:
+		text = fmt.Sprintf("%s computes %s tokens, %s ms with the rest", s.name(chosen.From), number(score.fetch[0].Blocks*r.BlockTokens), milliseconds(chosen.Ms))
+	}
+	for _, w := range score.ways[1:] {
+		switch w.Kind {
+		case Local:
+			text += fmt.Sprintf(", against %s ms here", milliseconds(w.Ms))
+		case Fetched:
+			text += fmt.Sprintf(", against %s ms from %s", milliseconds(w.Ms), s.name(w.From))
+		case Remote:
+			text += fmt.Sprintf(", against %s ms by %s", milliseconds(w.Ms), s.name(w.From))
+		}
+	}
+	if s.Disagg != "" && s.Disagg != DisaggAuto {
+		text += fmt.Sprintf(" (--disagg %s)", s.Disagg)
+	}
+	return text
+}
