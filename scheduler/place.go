@@ -37,7 +37,7 @@ func Place(s State, r Request) (Decision, error) {
 	chosen := s.choose(scores, r.Seed)
 	d := Decision{
 		Node: scores[chosen].Node, Source: scores[chosen].source, Policy: "cost",
-		Fetch: scores[chosen].fetch, Ways: scores[chosen].ways, EstimateMs: scores[chosen].firstMs,
+		Fetch: scores[chosen].plans.list[0].fetches(), Ways: scores[chosen].plans.ways(), EstimateMs: scores[chosen].firstMs,
 		Cached: scores[chosen].Cached, Compute: r.Tokens - scores[chosen].Cached,
 	}
 	d.Reason = s.explain(&r, f, scores, chosen)

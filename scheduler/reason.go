@@ -116,11 +116,11 @@ func (s *State) advantage(r *Request, a, b *Score) string {
 
 // kept says where the cached tokens are.
 func (s *State) kept(a *Score, there string) string {
-	switch {
-	case a.source != a.Node && len(a.fetch) > 0:
-		return fmt.Sprintf("are computed by %s and come in %s ms", s.name(a.source), milliseconds(a.fetch[0].Ms))
-	case len(a.fetch) > 0:
-		return fmt.Sprintf("come from %s in %s ms instead of being computed", s.name(a.fetch[0].From), milliseconds(a.fetch[0].Ms))
+	switch chosen := &a.plans.list[0]; {
+	case chosen.Kind == Remote:
+		return fmt.Sprintf("are computed by %s and come in %s ms", s.name(chosen.From), milliseconds(chosen.getMs))
+	case chosen.Kind == Fetched:
+		return fmt.Sprintf("come from %s in %s ms instead of being computed", s.name(chosen.From), milliseconds(chosen.getMs))
 	case a.fromDisk > 0 && a.fromDisk >= a.Cached/2:
 		return fmt.Sprintf("are kept %s on disk", there)
 	case a.fromRAM > 0 && a.fromRAM >= a.Cached/2:

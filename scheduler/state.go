@@ -222,8 +222,7 @@ type Score struct {
 	Cached    int       `json:"cached_tokens"`
 	Guessed   bool      `json:"guessed,omitempty"` // some figure was unknown
 	source    member.ID // who computes most of the prompt
-	fetch     []Fetch
-	ways      []Way
+	plans     plans
 	firstMs   float64
 	fromRAM   int
 	fromDisk  int

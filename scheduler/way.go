@@ -73,7 +73,37 @@ type plan struct {
 	getMs, leftMs float64 // until it came; to compute what is left
 	harm          float64 // weighed, to streams that run where it is computed
 	tokens        int     // of the prompt that are there without the node computing them
-	fetch         []Fetch
+	fetch         Fetch   // of Fetched and Remote
+}
+
+// fetches is the list that a Decision has.
+func (p *plan) fetches() []Fetch {
+	if p.fetch.Blocks == 0 {
+		return nil
+	}
+	return []Fetch{p.fetch}
+}
+
+// plans are the ways of one node, the chosen one first.
+type plans struct {
+	list [3]plan // one of each kind
+	n    int
+}
+
+func (p *plans) add(one plan) {
+	p.list[p.n] = one
+	p.n++
+}
+
+func (p *plans) ways() []Way {
+	if p.n < 2 {
+		return nil // there was no choice
+	}
+	out := make([]Way, p.n)
+	for i := range out {
+		out[i] = p.list[i].Way
+	}
+	return out
 }
 
 // findSources lists who could compute this prompt for others.
@@ -104,26 +134,23 @@ func (c *costs) findSources() {
 func (c *costs) chooseWay(s *Score, n candidate, k *known) (harm float64) {
 	local := plan{Way: Way{Kind: Local, Ms: s.FetchMs + s.PrefillMs}, getMs: s.FetchMs, leftMs: s.PrefillMs, tokens: s.Cached}
 	s.source = n.node.ID
+	s.plans.add(local)
 	if !c.s.Transfers || c.r.BlockTokens <= 0 {
-		s.ways = nil
 		return 0
 	}
 	streams := min(k.running+float64(n.model.Sent), float64(max(n.model.Slots, 1)-1))
-	local.harm = c.harm(streams, local.leftMs)
-	plans := append(make([]plan, 0, 3), local)
+	s.plans.list[0].harm = c.harm(streams, local.leftMs)
 	if p, ok := c.fetched(s, n, k); ok {
-		plans = append(plans, p)
+		s.plans.add(p)
 	}
 	if p, ok := c.remote(s, n, k); ok {
-		plans = append(plans, p)
+		s.plans.add(p)
 	}
-	best := c.bestOf(plans, c.r.Tokens-s.Cached)
-	plans[0], plans[best] = plans[best], plans[0]
-	for _, p := range plans {
-		s.ways = append(s.ways, p.Way)
-	}
-	chosen := &plans[0]
-	s.FetchMs, s.PrefillMs, s.Cached, s.fetch = chosen.getMs, chosen.leftMs, chosen.tokens, chosen.fetch
+	list := s.plans.list[:s.plans.n]
+	best := c.bestOf(list, c.r.Tokens-s.Cached)
+	list[0], list[best] = list[best], list[0]
+	chosen := &list[0]
+	s.FetchMs, s.PrefillMs, s.Cached = chosen.getMs, chosen.leftMs, chosen.tokens
 	if chosen.Kind != Remote {
 		return 0 // what it does to streams of n itself, decode counts
 	}
@@ -173,7 +200,7 @@ func (c *costs) fetched(s *Score, n candidate, k *known) (best plan, ok bool) {
 			continue
 		}
 		best = plan{Way: Way{Kind: Fetched, From: h.Node, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
-			fetch: []Fetch{{From: h.Node, First: first, Blocks: blocks, Ms: ms, ComputeMs: s.PrefillMs - left}}}
+			fetch: Fetch{From: h.Node, First: first, Blocks: blocks, Ms: ms, ComputeMs: s.PrefillMs - left}}
 		ok = true
 	}
 	return best, ok
@@ -206,7 +233,7 @@ func (c *costs) remote(s *Score, n candidate, k *known) (best plan, ok bool) {
 		}
 		best = plan{Way: Way{Kind: Remote, From: src.node.ID, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
 			harm:  c.harm(src.streams, compute),
-			fetch: []Fetch{{From: src.node.ID, First: first, Blocks: end - first, Ms: ms, ComputeMs: s.PrefillMs - left, Made: true}}}
+			fetch: Fetch{From: src.node.ID, First: first, Blocks: end - first, Ms: ms, ComputeMs: s.PrefillMs - left, Made: true}}
 		ok = true
 	}
 	return best, ok
@@ -240,7 +267,7 @@ func Source(s State, r Request, node member.ID) (Decision, error) {
 	}
 	c := newCosts(&s, &r, f.nodes)
 	score := c.score(f.nodes[at])
-	d := Decision{Node: node, Source: score.source, Policy: "source", Fetch: score.fetch, Ways: score.ways, EstimateMs: score.FetchMs + score.PrefillMs,
+	d := Decision{Node: node, Source: score.source, Policy: "source", Fetch: score.plans.list[0].fetches(), Ways: score.plans.ways(), EstimateMs: score.FetchMs + score.PrefillMs,
 		Cached: score.Cached, Compute: r.Tokens - score.Cached}
 	d.Reason = s.explainWay(&r, &score)
 	return d, nil
@@ -249,20 +276,20 @@ func Source(s State, r Request, node member.ID) (Decision, error) {
 // explainWay says in words how a node gets a prompt, and what the other ways would
 // have cost; "" if there was no choice.
 func (s *State) explainWay(r *Request, score *Score) string {
-	if len(score.ways) < 2 {
+	if score.plans.n < 2 {
 		return ""
 	}
-	chosen := score.ways[0]
+	chosen := &score.plans.list[0]
 	var text string
 	switch chosen.Kind {
 	case Local:
 		text = fmt.Sprintf("the prompt is computed here in %s ms", milliseconds(chosen.Ms))
 	case Fetched:
-		text = fmt.Sprintf("%s tokens come from %s, %s ms with the rest", number(score.fetch[0].Blocks*r.BlockTokens), s.name(chosen.From), milliseconds(chosen.Ms))
+		text = fmt.Sprintf("%s tokens come from %s, %s ms with the rest", number(chosen.fetch.Blocks*r.BlockTokens), s.name(chosen.From), milliseconds(chosen.Ms))
 	case Remote:
-		text = fmt.Sprintf("%s computes %s tokens, %s ms with the rest", s.name(chosen.From), number(score.fetch[0].Blocks*r.BlockTokens), milliseconds(chosen.Ms))
+		text = fmt.Sprintf("%s computes %s tokens, %s ms with the rest", s.name(chosen.From), number(chosen.fetch.Blocks*r.BlockTokens), milliseconds(chosen.Ms))
 	}
-	for _, w := range score.ways[1:] {
+	for _, w := range score.plans.list[1:score.plans.n] {
 		switch w.Kind {
 		case Local:
 			text += fmt.Sprintf(", against %s ms here", milliseconds(w.Ms))
