@@ -140,6 +140,9 @@ func (r *Run) Len() int {
 	return r.mu.n
 }
 
+// InRAM is how many leading blocks of the run are in RAM.
+func (r *Run) InRAM() int { return len(r.Blocks()) }
+
 // Span tells of the first n blocks, or as many as there are, how many tokens they
 // have and how many bytes of payload are not in RAM yet.
 func (r *Run) Span(n int) (tokens int, toLoad int64) {
