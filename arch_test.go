@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"tandem/kvstore":                   {"tandem/kvstore/..."},
 	"tandem/kvstore/block":             {},
 	"tandem/kvstore/prefix":            {"tandem/kvstore/block"},
-	"tandem/xfer":                      {"tandem/cluster/member"},
+	"tandem/xfer":                      {"tandem/cluster/member", "tandem/kvstore/block"},
 }
 
 // onlyIn names the packages that alone may import something heavy or dangerous,
