@@ -34,7 +34,9 @@ type Blocks interface {
 const exportTime = 2 * time.Millisecond
 
 // keepBlocks hands the rows of the blocks that s has completed to its Blocks. What
-// takes too long for one step is left to the next ones, unless all must go.
+// takes too long for one step is left to the next ones, unless all must go, because
+// the sequence ends, or because nobody waits for a token meanwhile: then others may
+// wait for the blocks.
 func (e *Engine) keepBlocks(s *Sequence, all bool) {
 	if s.blocks == nil || s.retried || s.entry == nil {
 		return

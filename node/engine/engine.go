@@ -44,6 +44,7 @@ type Engine struct {
 	batch    Batch
 	work     []work
 	pace     pace
+	rates    rates
 	rotation int  // who comes first when a budget is too small for all
 	flip     bool // the last step was that of a suspect
 	stats    Stats

@@ -157,7 +157,9 @@ func (e *Engine) publish(idle bool) {
 
 func (e *Engine) publishLocked() {
 	e.stats.KVTokens, e.stats.Resident = e.cache.held()
-	e.stats.TokenTime, e.stats.StepTime, e.stats.StepWidth, e.stats.RestoreRate = e.pace.perToken, e.pace.step, e.pace.width, e.pace.restore
+	e.stats.TokenTime, e.stats.TokenDoubles = e.rates.prefill.fit()
+	e.stats.StepTime, e.stats.StepWidth = e.rates.decode()
+	e.stats.RestoreRate = e.pace.restore
 	e.stats.Waiting = 0
 	for _, s := range e.running {
 		e.stats.Waiting += s.pending() - 1

@@ -105,20 +105,11 @@ const stepMemory = 16
 type pace struct {
 	known    bool
 	perToken time.Duration
-	restore  float64       // bytes per second; 0: nothing was measured
-	step     time.Duration // of a step without prompts; 0: nothing was measured
-	width    float64       // sequences in it
+	restore  float64 // bytes per second; 0: nothing was measured
 }
 
 // observe learns from a step that was mostly prompts.
 func (p *pace) observe(prompt, total int, took time.Duration) {
-	if prompt == 0 && total > 0 {
-		if p.step == 0 {
-			p.step, p.width = took, float64(total)
-		}
-		p.step += (took - p.step) / stepMemory
-		p.width += (float64(total) - p.width) / stepMemory
-	}
 	if prompt < budgetMin || prompt < total/2 {
 		return
 	}

@@ -68,6 +68,9 @@ func (s *Sequence) pending() int { return len(s.tokens) - s.computed }
 // ready tells whether a step may compute tokens of s.
 func (s *Sequence) ready() bool { return s.entry != nil && len(s.rows) == 0 && !s.paused }
 
+// decodes tells whether somebody waits for the next token of s.
+func (s *Sequence) decodes() bool { return s.ready() && len(s.tokens) > s.prompt }
+
 // Next returns the next token. At the end it returns io.EOF, or the error that
 // ended the sequence: the cause if it was cancelled, what the engine said if that
 // failed. When ctx ends, Next cancels the sequence. Whenever Next returns an error

@@ -58,25 +58,42 @@ func (e *Engine) fillBatch() {
 // advance takes note of a step that was computed and draws the next token of
 // every sequence that has caught up.
 func (e *Engine) advance(start, end time.Time) {
-	prompt := 0
+	prompt, positions := 0, 0.0
 	for _, w := range e.work {
 		s := w.s
 		if s.started.IsZero() {
 			s.started = start
 			s.result.Queue = start.Sub(s.submitted)
 		}
-		prompt += max(min(s.computed+w.n, s.prompt)-s.computed, 0)
+		if n := min(s.computed+w.n, s.prompt) - s.computed; n > 0 {
+			prompt += n
+			positions += float64(n) * (float64(s.computed) + float64(n)/2)
+		}
 		s.computed += w.n
 		e.cache.grow(s.entry, s.tokens[:s.computed])
 		if w.logits >= 0 {
 			e.sample(s, w.logits, end)
 		}
 	}
+	alone := !slices.ContainsFunc(e.running, (*Sequence).decodes)
 	for _, w := range e.work { // readers have their tokens first
-		e.keepBlocks(w.s, false)
+		e.keepBlocks(w.s, alone)
 	}
 	e.stats.Computed += int64(prompt)
-	e.pace.observe(prompt, e.batch.Len(), end.Sub(start))
+	e.observe(prompt, positions, end.Sub(start))
+}
+
+// observe learns from the time of a step with some tokens of prompts, at positions
+// that are so much together.
+func (e *Engine) observe(prompt int, positions float64, took time.Duration) {
+	total := e.batch.Len()
+	e.pace.observe(prompt, total, took)
+	switch {
+	case prompt == 0:
+		e.rates.decoded(total, took)
+	case prompt == total && prompt >= budgetMin:
+		e.rates.prefill.add(prompt, positions/float64(prompt), took)
+	}
 }
 
 // sample draws the next token of s and hands it to the reader.

@@ -118,10 +118,12 @@ type Stats struct {
 	Steps     int64 // calls of the model
 	LastStep  time.Time
 	Waiting   int           // prompt tokens of queued and running sequences that are still to be computed
-	TokenTime time.Duration // that one token of a prompt takes, as measured lately; 0: unknown
-	StepTime  time.Duration // of a step in which sequences only decode, as measured lately; 0: unknown
-	StepWidth float64       // sequences in such a step
-	Hold      time.Duration // that a sequence keeps its slot, as measured lately; 0: unknown
+	TokenTime time.Duration // that the first token of a prompt takes, as measured lately; 0: unknown
+	// TokenDoubles is the position at which a token takes twice as long; 0: unknown.
+	TokenDoubles float64
+	StepTime     time.Duration // of a step in which sequences only decode, as measured lately; 0: unknown
+	StepWidth    float64       // sequences in such a step
+	Hold         time.Duration // that a sequence keeps its slot, as measured lately; 0: unknown
 	// RestoreRate is how fast kept rows are restored, in bytes per second; 0: unknown.
 	RestoreRate float64
 	// Stalled is how long there has been work that a step could do without a step
