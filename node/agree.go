@@ -21,10 +21,15 @@ const (
 // services are what other nodes can ask of this one.
 func (p *peers) services() map[string]xfer.Handler {
 	n := p.node
-	return map[string]xfer.Handler{
+	services := map[string]xfer.Handler{
 		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel, serviceFetch: p.serveFetch,
 		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward, serviceDoctor: p.serveDoctor,
+		servicePrefill: n.servePrefill, serviceProbe: p.serveProbe,
 	}
+	if n.keeper != nil {
+		services[xfer.ServicePull] = xfer.ServePull(kvHolder{n.keeper}, n.metrics.gaveBlock)
+	}
+	return services
 }
 
 func (p *peers) quorumConfig() quorum.Config {

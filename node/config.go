@@ -48,6 +48,7 @@ type Config struct {
 	KVCheck      int      // every nth restored prompt is computed once more; 0: none
 	KVTouches    int      // uses of a block before it is written to disk
 	Role         string   // auto, hybrid, prefill, decode
+	Disagg       string   // auto, always, never, dynamo
 	GPULayers    int      // layers on the GPU; -1: all
 	Threads      int      // 0: one per physical core
 	Backends     string   // folder with ggml backend libraries; "" is <program>/backends
@@ -118,6 +119,7 @@ func options() []option {
 		number("kv-touches", "1", "uses of a KV block before it is written to disk; 2 spares the disk", 1, 100, func(c *Config) *int { return &c.KVTouches }),
 		number("kv-check", "0", "every Nth prompt that was restored is computed once more when the model is idle, and compared; 0 is never", 0, 1_000_000, func(c *Config) *int { return &c.KVCheck }),
 		choice("role", "auto", "what this node does in a cluster", []string{"auto", "hybrid", "prefill", "decode"}, func(c *Config) *string { return &c.Role }),
+		choice("disagg", "auto", "when another node may compute a prompt: when that is faster, or by a rule for comparison", []string{"auto", "always", "never", "dynamo"}, func(c *Config) *string { return &c.Disagg }),
 		list("api-key", "[NAME=]KEY", "key that clients must show; names keep tenants apart", "8 to 512 printable characters without blanks", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
 		number("gpu-layers", "-1", "layers on the GPU; -1 is all", -1, 1024, func(c *Config) *int { return &c.GPULayers }),
 		number("threads", "0", "CPU threads; 0 is one per physical core", 0, 1024, func(c *Config) *int { return &c.Threads }),

@@ -65,6 +65,31 @@ type (
 		Tokens int    `json:"tokens"` // that had been generated
 		Reason string `json:"reason"`
 	}
+	// KVWayChosen comes when a node that answers had a choice of how to get the KV of a
+	// prompt; the way that was chosen is the first.
+	KVWayChosen struct {
+		ID           string  `json:"id"`
+		Model        string  `json:"model"`
+		PromptTokens int     `json:"prompt_tokens"`
+		Ways         []KVWay `json:"ways"`
+		Reason       string  `json:"reason"`
+	}
+	// KVMoved comes when blocks were got from another node, or should have been.
+	KVMoved struct {
+		ID        string  `json:"id"`
+		Model     string  `json:"model"`
+		From      string  `json:"from"`
+		Made      bool    `json:"made,omitempty"` // computed for this request
+		Transport string  `json:"transport,omitempty"`
+		Wanted    int     `json:"wanted"` // blocks
+		Blocks    int     `json:"blocks"` // that came and can be used
+		Bytes     int64   `json:"bytes"`
+		First     float64 `json:"first_seconds"` // until the first block was there
+		Seconds   float64 `json:"seconds"`
+		Estimate  float64 `json:"estimate_seconds"`
+		Outcome   string  `json:"outcome"` // complete, missing, busy, no_room, damaged, unknown_shape, lost, cancelled
+		Error     string  `json:"error,omitempty"`
+	}
 	// RequestRefused comes when a node did not take a request, which others are asked
 	// to take then.
 	RequestRefused struct {
@@ -155,12 +180,22 @@ type (
 	}
 )
 
+// KVWay is how a node could get the KV of a prompt: "local", "fetched" from a node that
+// has it, "remote" from one that computes it; and in how long, as expected.
+type KVWay struct {
+	Kind    string  `json:"kind"`
+	From    string  `json:"from,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
 func (ModelLoading) kind() string    { return "model_loading" }
 func (ModelLoaded) kind() string     { return "model_loaded" }
 func (ModelUnloaded) kind() string   { return "model_unloaded" }
 func (ModelFailed) kind() string     { return "model_failed" }
 func (RequestPlaced) kind() string   { return "request_placed" }
 func (RequestMoved) kind() string    { return "request_moved" }
+func (KVWayChosen) kind() string     { return "kv_way_chosen" }
+func (KVMoved) kind() string         { return "kv_moved" }
 func (RequestRefused) kind() string  { return "request_refused" }
 func (MemberChanged) kind() string   { return "member_changed" }
 func (LeaderChanged) kind() string   { return "leader_changed" }
@@ -180,6 +215,8 @@ func (ModelUnloaded) level() slog.Level   { return slog.LevelInfo }
 func (ModelFailed) level() slog.Level     { return slog.LevelError }
 func (RequestPlaced) level() slog.Level   { return slog.LevelDebug }
 func (RequestMoved) level() slog.Level    { return slog.LevelWarn }
+func (KVWayChosen) level() slog.Level     { return slog.LevelDebug }
+func (KVMoved) level() slog.Level         { return slog.LevelInfo }
 func (RequestRefused) level() slog.Level  { return slog.LevelWarn }
 func (MemberChanged) level() slog.Level   { return slog.LevelInfo }
 func (LeaderChanged) level() slog.Level   { return slog.LevelInfo }

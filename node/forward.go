@@ -43,6 +43,8 @@ type call struct {
 // instead of it says that somebody else has to go on.
 type answerPart struct {
 	Accepted bool           `json:"accepted,omitempty"`
+	Prefill  string         `json:"prefill,omitempty"` // with Accepted: the node that computes most of the prompt, if another one does
+	Reason   string         `json:"reason,omitempty"`  // with Accepted: how the prompt's KV comes there, in words
 	Refused  *api.Error     `json:"refused,omitempty"`
 	Token    *engine.Output `json:"token,omitempty"`
 	Result   *engine.Result `json:"result,omitempty"`
@@ -81,19 +83,22 @@ func (n *Node) submit(ctx context.Context, place *placement, u *use, r engine.Re
 		if err != nil {
 			return nil, err
 		}
+		place.told(first.prefill, first.reason)
 		return &relay{home: n, use: u, request: r, place: *place, current: first}, nil
 	}
 	loaded, err := u.engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return n.submitHere(ctx, loaded, r, place.keptHere)
+	return n.submitHere(ctx, u.model, loaded, r, true, func(b *sequenceBlocks) { place.told(b.told()) })
 }
 
-// submitHere begins a sequence on an engine of this node. found is told what is kept
-// of its tokens, if anything may be.
-func (n *Node) submitHere(ctx context.Context, loaded *loadedModel, r engine.Request, found func(*sequenceBlocks)) (*engine.Sequence, error) {
+// submitHere begins a sequence on an engine of this node. What it lacks of the KV of
+// the tokens, other nodes may give, or compute if mayAsk. found is told of that, and
+// of what is kept here, if anything may be.
+func (n *Node) submitHere(ctx context.Context, m target, loaded *loadedModel, r engine.Request, mayAsk bool, found func(*sequenceBlocks)) (*engine.Sequence, error) {
 	if blocks := loaded.open(r.Salt, slices.Concat(r.Tokens, r.Generated), n.goFunc); blocks != nil {
+		blocks.way = n.chooseWay(m, r.Label, blocks, mayAsk)
 		found(blocks)
 		r.Blocks = blocks
 	}
@@ -125,6 +130,7 @@ func (n *Node) submitThere(ctx context.Context, to member.ID, u *use, r engine.R
 		a.Wait()
 		return nil, &lostError{to, errors.New(part.Moved)}
 	}
+	a.prefill, a.reason = part.Prefill, part.Reason
 	return a, nil
 }
 
@@ -138,9 +144,10 @@ func lostOr(ctx context.Context, node member.ID, err error) error {
 
 // remoteAnswer is one choice that another node computes, as long as it does.
 type remoteAnswer struct {
-	peer   member.ID
-	stream *xfer.Stream
-	result engine.Result
+	peer            member.ID
+	stream          *xfer.Stream
+	prefill, reason string // what it said when it accepted
+	result          engine.Result
 }
 
 // begin sends the call and reads what the node says to it.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"tandem/kvstore"
 	"tandem/kvstore/block"
 	"tandem/node/engine"
@@ -171,10 +173,14 @@ type sequenceBlocks struct {
 	ids      []block.ID   // of the blocks of prompt and answer so far
 	run      *kvstore.Run // what is kept of the prompt; its blocks cannot go until it is closed
 	used     bool         // run was closed after its blocks were restored
+	way      *kvWay       // how other nodes give what is missing; nil: they do not
 	writer   *kvstore.Writer
 	spawn    func(func())
-	fetching atomic.Bool
-	cancel   context.CancelFunc // of fetching; nil: nothing is fetched
+	fetching atomic.Int32         // goroutines that fetch
+	cancels  []context.CancelFunc // of them
+
+	mu     sync.Mutex
+	closed bool // what comes now is dropped
 }
 
 // found says how much of the prompt is kept, and how many bytes of that only on
@@ -186,41 +192,97 @@ func (b *sequenceBlocks) found() (tokens int, toLoad int64) {
 	return b.run.Span(b.run.Len())
 }
 
+// told says who computes the prompt, if another node does, and how its KV comes here,
+// in words.
+func (b *sequenceBlocks) told() (prefill, reason string) {
+	if tokens, toLoad := b.found(); tokens > 0 {
+		reason = fmt.Sprintf("of %d prompt tokens the KV of %d is kept", len(b.prompt), tokens)
+		if toLoad > 0 {
+			reason += fmt.Sprintf(", %s of it on disk", humanize.IBytes(uint64(toLoad)))
+		}
+	}
+	if b.way == nil {
+		return "", reason
+	}
+	if b.way.fetch.Made {
+		prefill = b.way.node.peers.name(b.way.fetch.From)
+	}
+	if reason != "" {
+		reason += "; "
+	}
+	return prefill, reason + b.way.reason
+}
+
 // Start implements engine.Blocks.
 func (b *sequenceBlocks) Start(wake func()) {
-	if _, toLoad := b.found(); toLoad == 0 {
-		return
+	var tasks []func(context.Context)
+	if _, toLoad := b.found(); toLoad > 0 {
+		tasks = append(tasks, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, fetchTime)
+			defer cancel()
+			_ = b.run.Load(ctx, b.run.Len()) // what came in time is used; the store tells of failures
+		})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
-	b.cancel = cancel
-	b.fetching.Store(true)
-	b.spawn(func() {
-		defer cancel()
-		_ = b.run.Load(ctx, b.run.Len()) // what came in time is used; the store tells of failures
-		b.fetching.Store(false)
-		wake()
-	})
+	if b.way != nil {
+		tasks = append(tasks, b.runWay)
+	}
+	b.fetching.Store(int32(len(tasks)))
+	for _, task := range tasks {
+		ctx, cancel := context.WithCancel(context.Background()) // ended by Close
+		b.cancels = append(b.cancels, cancel)
+		b.spawn(func() {
+			defer cancel()
+			task(ctx)
+			b.fetching.Add(-1)
+			wake()
+		})
+	}
+}
+
+// runWay gets what other nodes give.
+func (b *sequenceBlocks) runWay(ctx context.Context) {
+	b.way.run(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		b.way.sink.Close()
+	}
 }
 
 // Restorable implements engine.Blocks.
 func (b *sequenceBlocks) Restorable() (rows []engine.Rows, tokens, soon int) {
-	if b.fetching.Load() {
+	if b.fetching.Load() > 0 {
 		soon, _ = b.found()
+		if b.way != nil {
+			soon = max(soon, b.way.tokensThen())
+		}
 		return nil, 0, soon
 	}
 	if b.used { // the sequence begins once more
 		b.run, b.used = b.model.keeper.store.Lookup(b.ids), false
 	}
-	for _, ref := range b.run.Blocks() {
+	for _, ref := range b.chain() {
 		rows = append(rows, engine.Rows{Tokens: ref.Header.Count, Data: ref.Payload()})
 		tokens += ref.Header.Count
 	}
 	return rows, tokens, 0
 }
 
+// chain is what there is of the prompt: kept here, then come from others.
+func (b *sequenceBlocks) chain() []*kvstore.Ref {
+	chain := b.run.Blocks()
+	if b.way == nil {
+		return chain
+	}
+	if from := len(chain) - b.way.fetch.First; from >= 0 && from < len(b.way.sink.refs) {
+		chain = append(chain, b.way.sink.refs[from:]...)
+	}
+	return chain
+}
+
 // Restored implements engine.Blocks.
 func (b *sequenceBlocks) Restored(tokens int) {
-	b.run.Used(0, tokens/b.model.size)
+	b.run.Used(0, min(tokens/b.model.size, b.run.Len()))
 	b.model.keeper.check.offer(kvSample{model: b.model.name, tenant: b.tenant, prompt: b.prompt})
 }
 
@@ -263,14 +325,26 @@ func (b *sequenceBlocks) release() {
 		b.run.Close()
 		b.used = true
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.way != nil && b.fetching.Load() == 0 {
+		b.way.sink.Close()
+		b.way = nil
+	}
 }
 
 // Close implements engine.Blocks.
 func (b *sequenceBlocks) Close() {
-	if b.cancel != nil {
-		b.cancel()
+	for _, cancel := range b.cancels {
+		cancel()
 	}
 	b.run.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.way != nil && b.fetching.Load() == 0 {
+		b.way.sink.Close()
+	}
 }
 
 // kvEvent tells of the tiers.

@@ -10,6 +10,8 @@ import (
 
 	"tandem/kvstore"
 	"tandem/node/api"
+	"tandem/scheduler"
+	"tandem/xfer"
 )
 
 // metrics is the registry of one node; nothing is registered globally, so that
@@ -33,6 +35,11 @@ type metrics struct {
 	placed         *prometheus.CounterVec
 	moved          *prometheus.CounterVec
 	refused        *prometheus.CounterVec
+	kvWays         *prometheus.CounterVec
+	kvMoves        *prometheus.CounterVec
+	kvMovedBytes   *prometheus.CounterVec
+	kvMoveSeconds  *prometheus.HistogramVec
+	kvMoveError    *prometheus.HistogramVec
 	engineSnapshot *engineCollector
 }
 
@@ -58,11 +65,16 @@ func newMetrics(source func() []engineSample, kv func() kvstore.Stats, streams, 
 	m.placed = counter("tandem_requests_placed_total", "Requests that came in here, by who answers: here, or another node.", "node")
 	m.moved = counter("tandem_requests_moved_total", "Answers with which another node went on, because the one that computed them was lost or gave them up.")
 	m.refused = counter("tandem_placements_refused_total", "Times that a chosen node did not take a request, or lost it.")
+	m.kvWays = counter("tandem_kv_ways_total", "Prompts for whose KV there was a choice, by the way that was taken: local, fetched, remote.", "way")
+	m.kvMoves = counter("tandem_kv_moves_total", "Transfers of KV blocks from other nodes, by how they ended.", "outcome")
+	m.kvMovedBytes = counter("tandem_kv_moved_bytes_total", "Bytes of KV blocks, by direction: in, out.", "direction")
+	m.kvMoveSeconds = histogram("tandem_kv_move_seconds", "Time of transfers of KV blocks, with what they waited for.", latencyBuckets)
+	m.kvMoveError = histogram("tandem_kv_move_estimate_ratio", "Time of complete transfers over what was expected.", []float64{.25, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 4}, "way")
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tandem_open_streams", Help: "Answers that are being streamed."}, streams),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tandem_panics_total", Help: "Requests that ended in a panic of the node."}, panics))
 	m.registry.MustRegister(m.requests, m.promptTokens, m.cachedTokens, m.answerTokens, m.ttft, m.itl, m.duration,
-		m.modelLoads, m.loadSeconds, m.pulls, m.kvChecks, m.enginesServed, m.placed, m.moved, m.refused, m.engineSnapshot, newKVCollector(kv),
+		m.modelLoads, m.loadSeconds, m.pulls, m.kvChecks, m.enginesServed, m.placed, m.moved, m.refused, m.kvWays, m.kvMoves, m.kvMovedBytes, m.kvMoveSeconds, m.kvMoveError, m.engineSnapshot, newKVCollector(kv),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -86,6 +98,10 @@ func (m *metrics) listen(e event) {
 		m.placed.WithLabelValues(where).Inc()
 	case RequestMoved:
 		m.moved.WithLabelValues().Inc()
+	case KVWayChosen:
+		m.kvWays.WithLabelValues(e.Ways[0].Kind).Inc()
+	case KVMoved:
+		m.kvMovedTo(e)
 	case RequestRefused:
 		m.refused.WithLabelValues().Inc()
 	case RequestFinished:
@@ -108,6 +124,25 @@ func (m *metrics) listen(e event) {
 		}
 		m.pulls.WithLabelValues(result).Inc()
 	}
+}
+
+// kvMovedTo counts a transfer to this node.
+func (m *metrics) kvMovedTo(e KVMoved) {
+	m.kvMoves.WithLabelValues(e.Outcome).Inc()
+	m.kvMovedBytes.WithLabelValues("in").Add(float64(e.Bytes))
+	m.kvMoveSeconds.WithLabelValues().Observe(e.Seconds)
+	if e.Outcome == xfer.PullComplete.String() && e.Estimate > 0 {
+		way := scheduler.Fetched
+		if e.Made {
+			way = scheduler.Remote
+		}
+		m.kvMoveError.WithLabelValues(string(way)).Observe(e.Seconds / e.Estimate)
+	}
+}
+
+// gaveBlock counts blocks that another node got.
+func (m *metrics) gaveBlock(_ int, bytes int64) {
+	m.kvMovedBytes.WithLabelValues("out").Add(float64(bytes))
 }
 
 // served counts a sequence that an engine of this node decoded, for whomever.

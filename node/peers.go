@@ -33,6 +33,7 @@ type peers struct {
 	quorum   *quorum.Quorum
 	rafts    chan net.Conn // streams for raft that others opened
 	ready    chan struct{} // closed once the fields above are set
+	bulk     *bulkWays
 	over     chan struct{} // closed when no more streams for raft are taken
 	overOnce sync.Once
 
@@ -79,6 +80,9 @@ func (n *Node) openPeers() (*peers, error) {
 	p := &peers{node: n, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
 	ready := sync.OnceFunc(func() { close(p.ready) })
 	defer ready()
+	p.bulk = newBulkWays(func(from member.ID, goodput, best float64) {
+		n.log.Warn("KV comes slower than before: check cable, port and switch", "from", p.name(from), "megabytes_per_second", goodput/1e6, "best", best/1e6)
+	})
 	p.mu.policy = scheduler.Place
 	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
 	self := member.ID(n.id)
@@ -191,12 +195,14 @@ func (p *peers) changed(m member.Member) {
 		v = &view{follow: cancel, good: time.Now()}
 		p.mu.views[m.ID] = v
 		n.goFunc(func() { p.follow(ctx, m.ID) })
+		n.goFunc(func() { p.measure(ctx, m.ID) })
 	}
 	before := v.member
 	v.member = m
 	if m.State == member.Left || !remembered {
 		v.follow()
 		delete(p.mu.views, m.ID)
+		p.bulk.forget(m.ID)
 		p.mu.index.Forget(m.ID)
 		p.mu.ledger.Forget(m.ID)
 	} else if m.State == member.Failed {
@@ -247,6 +253,13 @@ func (p *peers) name(id member.ID) string {
 
 // others counts the other nodes that serve.
 func (p *peers) others() int { return len(p.serving()) }
+
+// known counts the nodes of which something is known, with this one.
+func (p *peers) known() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.views)
+}
 
 // serving are the other nodes that serve.
 func (p *peers) serving() []member.ID {

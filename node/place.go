@@ -2,13 +2,10 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/dustin/go-humanize"
 
 	"tandem/cluster/member"
 	"tandem/kvstore/block"
@@ -25,19 +22,21 @@ type placement struct {
 	Decode, Prefill string // names for people; Prefill is "local" where that is Decode
 	Reason          string
 
-	noted bool // what is kept here was added to Reason
+	noted bool // what the node that decodes said was added
 }
 
-// keptHere adds to the reason what this node has kept of the first prompt.
-func (p *placement) keptHere(b *sequenceBlocks) {
-	tokens, toLoad := b.found()
-	if p.noted || tokens == 0 {
+// told adds what the node that decodes says of the first prompt: who computes it, if
+// another node does, and how its KV comes there.
+func (p *placement) told(prefill, reason string) {
+	if p.noted {
 		return
 	}
 	p.noted = true
-	p.Reason += fmt.Sprintf("; of %d prompt tokens the KV of %d is kept", len(b.prompt), tokens)
-	if toLoad > 0 {
-		p.Reason += fmt.Sprintf(", %s of it on disk", humanize.IBytes(uint64(toLoad)))
+	if prefill != "" {
+		p.Prefill = prefill
+	}
+	if reason != "" {
+		p.Reason += "; " + reason
 	}
 }
 
@@ -81,11 +80,7 @@ func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []mem
 	if err != nil {
 		return placement{}, err
 	}
-	p := placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason}
-	if d.Source != "" && d.Source != d.Node {
-		p.Prefill = n.peers.name(d.Source)
-	}
-	return p, nil
+	return placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason}, nil
 }
 
 // Terms of marks: how long a node gets nothing after it refused, unless it gives a
@@ -155,7 +150,7 @@ func (p *peers) chainLocked(m target, tenant string, tokens []engine.Token, r *s
 
 // stateLocked is what is known of all nodes about one model.
 func (p *peers) stateLocked(m target, now time.Time) scheduler.State {
-	s := scheduler.State{Entry: member.ID(p.node.id)}
+	s := scheduler.State{Entry: member.ID(p.node.id), Transfers: p.node.keeper != nil, Disagg: scheduler.Disagg(p.node.cfg.Disagg)}
 	for id, v := range p.mu.views {
 		node := scheduler.Node{ID: id, Name: v.member.Name, State: v.member.State, Role: v.member.Role, GoodAge: now.Sub(v.good)}
 		if v.mark.Kind != scheduler.NoMark {
@@ -171,8 +166,9 @@ func (p *peers) stateLocked(m target, now time.Time) scheduler.State {
 			}
 		}
 		s.Nodes = append(s.Nodes, node)
-		if v.rtt > 0 {
-			s.Links = append(s.Links, scheduler.Link{A: s.Entry, B: id, RTTMs: scheduler.Figure{Value: v.rtt.Seconds() * 1000, Age: now.Sub(v.probed)}})
+		for _, l := range v.load.Links {
+			age := now.Sub(v.loaded)
+			s.Links = append(s.Links, scheduler.Link{A: id, B: l.From, Goodput: scheduler.Figure{Value: l.Goodput, Age: age}, RTTMs: scheduler.Figure{Value: l.RTTMs, Age: age}})
 		}
 	}
 	return s

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"time"
 
+	"tandem/cluster/member"
 	"tandem/kvstore/block"
 	"tandem/node/models"
 	"tandem/scheduler"
@@ -13,6 +17,15 @@ import (
 type loadReport struct {
 	Ready  bool        `json:"ready"`
 	Models []modelLoad `json:"models"`
+	// Links are the ways on which KV comes to this node.
+	Links []linkLoad `json:"links,omitempty"`
+}
+
+// linkLoad is how fast KV comes from one other node. 0 is unknown.
+type linkLoad struct {
+	From    member.ID `json:"from"`
+	Goodput float64   `json:"goodput,omitempty"` // bytes/s
+	RTTMs   float64   `json:"rtt_ms,omitempty"`
 }
 
 // modelLoad is one model of a node: how busy it is, and what was measured of it. Times
@@ -36,7 +49,8 @@ type modelLoad struct {
 	Waiting  int `json:"waiting,omitempty"` // prompt tokens to be computed
 	Active   int `json:"active,omitempty"`  // tokens in use
 
-	TokenMs   float64 `json:"token_ms,omitempty"` // of one prompt token
+	TokenMs   float64 `json:"token_ms,omitempty"` // of the first prompt token
+	Doubles   float64 `json:"doubles,omitempty"`  // position at which a token takes twice as long
 	StepMs    float64 `json:"step_ms,omitempty"`  // of a token of each of StepWidth streams
 	StepWidth float64 `json:"step_width,omitempty"`
 	SlotMs    float64 `json:"slot_ms,omitempty"`  // that a request keeps its slot
@@ -59,6 +73,7 @@ func (l *modelLoad) known(name string, age time.Duration) scheduler.Model {
 	m.SlotMs = scheduler.Figure{Value: l.SlotMs, Age: age}
 	if l.TokenMs > 0 {
 		m.PrefillRate = scheduler.Figure{Value: 1000 / l.TokenMs, Age: age}
+		m.PrefillContext = l.Doubles
 	}
 	if l.StepMs > 0 {
 		m.Decode, m.DecodeAge = []scheduler.Pace{{Streams: max(1, int(l.StepWidth+0.5)), Ms: l.StepMs}}, age
@@ -78,7 +93,7 @@ func (n *Node) report(list []models.Model) loadReport {
 	for _, p := range n.pool.Loaded() {
 		st := p.Stats
 		l := modelLoad{Ready: st.Stalled < engineStall, Loaded: true, Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued + st.Parked,
-			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, TokenMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth,
+			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, TokenMs: milliseconds(st.TokenTime), Doubles: st.TokenDoubles, StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth,
 			SlotMs: milliseconds(st.Hold), RAMRate: st.RestoreRate}
 		if kept := n.keptOf(p.Spec.Name); kept != nil && kept.reason == "" {
 			l.Fingerprint, l.BlockTokens, l.KVBytes = kept.fingerprint, kept.size, kept.shape.Bytes()
@@ -93,7 +108,29 @@ func (n *Node) report(list []models.Model) loadReport {
 		l.Name, l.Digest = m.Name, m.Digest
 		r.Models = append(r.Models, l)
 	}
+	r.Links = n.peers.links()
 	return r
+}
+
+// links are the ways to this node that were measured.
+func (p *peers) links() []linkLoad {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []linkLoad
+	for id, v := range p.mu.views {
+		goodput, age := p.bulk.goodput(id)
+		if age > 2*probeEvery {
+			goodput = 0
+		}
+		if goodput > 0 || v.rtt > 0 {
+			out = append(out, linkLoad{From: id, Goodput: math.Round(goodput/1e5) * 1e5, RTTMs: math.Round(v.rtt.Seconds()*1e5) / 100})
+		}
+	}
+	slices.SortFunc(out, func(a, b linkLoad) int { return cmp.Compare(a.From, b.From) })
+	return out
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -48,7 +48,8 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 	if err != nil { // this node's trouble: another one may be able to
 		return send(answerPart{Moved: err.Error()})
 	}
-	seq, err := n.submitHere(ctx, loaded, c.Request, func(*sequenceBlocks) {})
+	part := answerPart{Accepted: true}
+	seq, err := n.submitHere(ctx, u.model, loaded, c.Request, true, func(b *sequenceBlocks) { part.Prefill, part.Reason = b.told() })
 	if err != nil {
 		return send(answerPart{Refused: asAPIError(c.Model, err)})
 	}
@@ -56,7 +57,7 @@ func (n *Node) serveGenerate(ctx context.Context, s *xfer.Stream) error {
 		seq.Cancel()
 		seq.Wait()
 	}()
-	if err := send(answerPart{Accepted: true}); err != nil {
+	if err := send(part); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
@@ -93,12 +94,14 @@ func decodeCall(data []byte) (call, error) {
 		return c, fmt.Errorf("a call that is no JSON: %w", err)
 	}
 	r, s := &c.Request, &c.Request.Sampling
+	if err := checkNames(c.Model, c.Digest, r.Label, r.Salt); err != nil {
+		return c, err
+	}
 	for _, f := range []struct {
 		name      string
 		value     int
 		low, high int
 	}{
-		{"model", len(c.Model), 1, api.MaxIdentifier}, {"digest", len(c.Digest), 0, 64}, {"label", len(r.Label), 0, api.MaxIdentifier}, {"salt", len(r.Salt), 0, api.MaxIdentifier},
 		{"max_tokens", r.MaxTokens, 0, math.MaxInt32}, {"top_k", int(s.TopK), 0, math.MaxInt32}, {"repeat_last_n", int(s.RepeatLastN), -1, math.MaxInt32},
 		{"mirostat", int(s.Mirostat), 0, 2}, {"top_logprobs", s.TopLogprobs, -1, api.MaxTopLogprobs}, {"logit_bias", len(s.LogitBias), 0, api.MaxLogitBias},
 		{"triggers", len(s.Triggers), 0, triggersMax},
@@ -108,6 +111,19 @@ func decodeCall(data []byte) (call, error) {
 		}
 	}
 	return c, nil
+}
+
+// checkNames refuses a call whose names are longer than the API allows.
+func checkNames(model, digest, label, salt string) error {
+	for _, f := range []struct {
+		name, value string
+		low, high   int
+	}{{"model", model, 1, api.MaxIdentifier}, {"digest", digest, 0, 64}, {"label", label, 0, api.MaxIdentifier}, {"salt", salt, 0, api.MaxIdentifier}} {
+		if n := len(f.value); n < f.low || n > f.high {
+			return fmt.Errorf("a call whose %s has %d bytes; allowed are %d to %d", f.name, n, f.low, f.high)
+		}
+	}
+	return nil
 }
 
 // triggersMax bounds the regular expressions that wake a grammar: templates have some.

@@ -41,7 +41,7 @@ func FuzzCall(f *testing.F) {
 func TestDecodeCallRefuses(t *testing.T) {
 	for text, words := range map[string]string{
 		`{`:            "no JSON",
-		`{"model":""}`: "model is 0",
+		`{"model":""}`: "model has 0 bytes; allowed are 1 to 512",
 		`{"model":"m","request":{"Sampling":{"TopLogprobs":21}}}`: "top_logprobs is 21; allowed are -1 to 20",
 		`{"model":"m","request":{"MaxTokens":-1}}`:                "max_tokens is -1",
 		`{"model":"m","request":{"Sampling":{"Mirostat":3}}}`:     "mirostat is 3",

@@ -76,6 +76,7 @@ type Member struct {
 	Role    string   `json:"role"`
 	Version string   `json:"version"`
 	Models  []string `json:"models"`
+	Blocks  int      `json:"blocks"` // KV blocks that it is known to hold
 }
 
 // aloneState is the state of a node that is a cluster of itself.
@@ -94,6 +95,8 @@ type PeerLink struct {
 	RTTMs     float64 `json:"rtt_ms"`
 	Streams   int     `json:"streams"`
 	Problem   string  `json:"problem,omitempty"` // the last one
+	// KV are the ways on which KV blocks come from there.
+	KV []BulkWay `json:"kv,omitempty"`
 }
 
 // ModelStatus is one loaded model.
@@ -168,7 +171,7 @@ func (n *Node) clusterStatus(s *Status, names []string) {
 	s.Cluster.Members = n.peers.members()
 	s.Cluster.Problems = n.peers.cluster.Problems()
 	for _, p := range n.peers.link.Peers() {
-		s.Cluster.Links = append(s.Cluster.Links, PeerLink{ID: string(p.ID), Transport: string(p.Transport), Addr: p.Addr, RTTMs: milliseconds(p.RTT), Streams: p.Streams, Problem: p.LastError})
+		s.Cluster.Links = append(s.Cluster.Links, PeerLink{ID: string(p.ID), Transport: string(p.Transport), Addr: p.Addr, RTTMs: milliseconds(p.RTT), Streams: p.Streams, Problem: p.LastError, KV: n.peers.bulk.list(p.ID)})
 	}
 }
 
@@ -200,6 +203,7 @@ func (p *peers) told(id member.ID, st *Member) {
 	if st.State == string(member.Alive) && v.load.Ready {
 		st.State = stateReady
 	}
+	st.Blocks = p.mu.index.NodeBlocks(id)
 	for _, c := range v.cards {
 		st.Models = append(st.Models, c.Name)
 	}

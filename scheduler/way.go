@@ -106,6 +106,9 @@ func (p *plans) ways() []Way {
 	return out
 }
 
+// byCost tells whether figures decide: guessed ones must not.
+func (c *costs) byCost() bool { return c.s.Disagg == "" || c.s.Disagg == DisaggAuto }
+
 // findSources lists who could compute this prompt for others.
 func (c *costs) findSources() {
 	if !c.s.Transfers || c.r.BlockTokens <= 0 || c.s.Disagg == DisaggNever {
@@ -120,6 +123,9 @@ func (c *costs) findSources() {
 		}
 		src := source{candidate: candidate{n, m, i}}
 		src.known = c.known(src.candidate)
+		if c.byCost() && src.guessed {
+			continue // nothing was measured there: it may be any
+		}
 		var s Score
 		c.restore(&s, src.candidate, &src.known, c.held[i])
 		src.cached, src.restoreMs = s.Cached, s.FetchMs
@@ -214,7 +220,7 @@ func (c *costs) remote(s *Score, n candidate, k *known) (best plan, ok bool) {
 	end := (c.r.Tokens - 1) / c.r.BlockTokens // blocks
 	first := s.Cached / c.r.BlockTokens
 	tokens := end * c.r.BlockTokens
-	if tokens-s.Cached < c.s.Tuning.FetchTokens {
+	if tokens-s.Cached < c.s.Tuning.FetchTokens || c.byCost() && !n.model.PrefillRate.fresh(c.s.Tuning.RateStale) {
 		return best, false
 	}
 	left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)

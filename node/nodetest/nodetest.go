@@ -32,8 +32,9 @@ const Patience = 60 * time.Second
 // Node is a running node.
 type Node struct {
 	*node.Node
-	URL string
-	Dir string
+	URL  string
+	Dir  string
+	Name string
 
 	model   string // that it serves
 	t       testing.TB
@@ -64,7 +65,7 @@ func Start(t testing.TB, o enginetest.Options, change func(*node.Config)) *Node 
 	if change != nil {
 		change(&c)
 	}
-	n.model = node.ModelName(c.Models[0])
+	n.Name, n.model = c.Name, node.ModelName(c.Models[0])
 	built, err := node.New(c)
 	if err != nil {
 		t.Fatal(err)
