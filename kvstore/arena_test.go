@@ -228,7 +228,7 @@ func TestArenaIsSafeForConcurrentUse(t *testing.T) {
 // Memory is faulted in ahead of its use, not all at once.
 func TestArenaFaultsAhead(t *testing.T) {
 	const mib = 1 << 20
-	a := newArena(t, 256*mib)
+	a := newArena(t, 640*mib)
 	wait := func(want int64) {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); a.Stats().FaultedBytes != want; runtime.Gosched() {
@@ -240,13 +240,13 @@ func TestArenaFaultsAhead(t *testing.T) {
 	if !kvstore.CanPopulate() {
 		t.Skip("this system faults memory in when it is first used")
 	}
-	wait(64 * mib)
+	wait(256 * mib)
 	first := a.Alloc(40 * mib)
-	wait(104 * mib)
+	wait(296 * mib)
 	first.Release()
 	first = a.Alloc(40 * mib)
-	second := a.Alloc(200 * mib)
-	wait(256 * mib)
+	second := a.Alloc(400 * mib)
+	wait(640 * mib)
 	first.Release()
 	second.Release()
 }

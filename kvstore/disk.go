@@ -15,8 +15,11 @@ const (
 	// diskPayloadMax is the longest payload that is stored or read. Blocks of known
 	// models have up to 8 MiB.
 	diskPayloadMax = 64 << 20
-	// diskBatchBytes is how much of a Put is encoded and written in one go, unless
-	// one block alone has more. It bounds the memory that writing holds.
+	// diskOffsetMax is the largest offset in a data file, far above what a generation
+	// holds: with a length added it does not overflow.
+	diskOffsetMax = 1 << 40
+	// diskBatchBytes is how much of a Put is written in one go, unless one block
+	// alone has more: room is made for all of it beforehand.
 	diskBatchBytes = 16 << 20
 	// diskStateMax is the longest state file of a generation.
 	diskStateMax = 64 << 10
@@ -27,10 +30,6 @@ const (
 	// diskForgottenMax is how many forgotten blocks a generation remembers on disk.
 	diskForgottenMax = 64 << 10
 )
-
-// Badger's cost of an entry: the head of a log record, the version after the key,
-// and the check sum behind it.
-const diskRecordHead = 22 + 8 + 4
 
 var (
 	errRingClosed = errors.New("the disk tier is closed")
@@ -62,16 +61,27 @@ func (m diskMeta) header(id block.ID) block.Header {
 	}
 }
 
-// bytes is what the block takes in a value log, at most.
+// bytes is what the block takes in a data file: its encoded header, then its payload.
 func (m diskMeta) bytes() int64 {
-	return int64(diskRecordHead+diskKeyBytes+block.HeaderBytes(int(m.count))) + int64(m.payload)
+	return int64(block.HeaderBytes(int(m.count))) + int64(m.payload)
 }
 
-// A key carries the whole diskMeta, so that the index is rebuilt without reading a
-// value: tag, id, parent, fingerprint, start, count, payload bytes.
+// diskBlock is a block and where it begins in the data file of its generation.
+type diskBlock struct {
+	id block.ID
+	diskMeta
+	offset int64 // bytes
+}
+
+func (b diskBlock) end() int64 { return b.offset + b.bytes() }
+
+// A key carries the whole diskMeta: tag, id, parent, fingerprint, start, count,
+// payload bytes. Its value is a pointer into the data file: offset, then length of
+// the encoded block. So the index is rebuilt without looking at a block.
 const (
-	diskKeyTag   = 'b'
-	diskKeyBytes = 1 + 16 + 16 + 32 + 3*4
+	diskKeyTag       = 'b'
+	diskKeyBytes     = 1 + 16 + 16 + 32 + 3*4
+	diskPointerBytes = 8 + 4
 )
 
 func appendDiskKey(b []byte, id block.ID, m diskMeta) []byte {
@@ -103,6 +113,22 @@ func parseDiskKey(b []byte) (id block.ID, m diskMeta, ok bool) {
 	return id, m, ok
 }
 
+func appendDiskPointer(b []byte, at diskBlock) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(at.offset))
+	return binary.LittleEndian.AppendUint32(b, uint32(at.bytes()))
+}
+
+// parseDiskEntry is false for whatever is no key and pointer of a block within the
+// limits. That the block lies within its data file is for checkPlaces to say.
+func parseDiskEntry(key, pointer []byte) (b diskBlock, ok bool) {
+	if b.id, b.diskMeta, ok = parseDiskKey(key); !ok || len(pointer) != diskPointerBytes {
+		return b, false
+	}
+	offset := binary.LittleEndian.Uint64(pointer)
+	b.offset = int64(offset)
+	return b, offset <= diskOffsetMax && int64(binary.LittleEndian.Uint32(pointer[8:])) == b.bytes()
+}
+
 // checkRecord refuses what must not be written.
 func checkRecord(r Record) error {
 	if err := r.Header.Validate(); err != nil {
@@ -115,30 +141,4 @@ func checkRecord(r Record) error {
 		return fmt.Errorf("block %s: the payload has %d bytes; allowed: at most %d", r.Header.ID, len(r.Payload), diskPayloadMax)
 	}
 	return nil
-}
-
-// readDiskValue decodes what a value log gave for a block and copies the payload
-// to what dst returns. Badger answers damage with an empty value and no error, so
-// everything is compared with what the index says. Errors match block.ErrDamaged,
-// or are errNoMemory.
-func readDiskValue(value []byte, id block.ID, m diskMeta, dst func(n int) []byte) (block.Header, error) {
-	if len(value) == 0 {
-		return block.Header{}, fmt.Errorf("%w: %s: its value is empty", block.ErrDamaged, id)
-	}
-	h, n, err := block.DecodeHeader(value[:min(len(value), block.HeaderBytesMax)])
-	if err != nil {
-		return block.Header{}, fmt.Errorf("%w: %s: %w", block.ErrDamaged, id, err)
-	}
-	if h.ID != id || diskMetaOf(h) != m {
-		return block.Header{}, fmt.Errorf("%w: %s: its header is that of block %s, start %d, count %d", block.ErrDamaged, id, h.ID, h.Start, h.Count)
-	}
-	if len(value)-n != h.PayloadBytes {
-		return block.Header{}, fmt.Errorf("%w: %s: the payload has %d bytes; its header says %d", block.ErrDamaged, id, len(value)-n, h.PayloadBytes)
-	}
-	buf := dst(h.PayloadBytes)
-	if len(buf) < h.PayloadBytes {
-		return block.Header{}, errNoMemory
-	}
-	copy(buf, value[n:])
-	return h, nil
 }

@@ -21,6 +21,7 @@ type diskIndex struct {
 
 type diskEntry struct {
 	diskMeta
+	offset  int64 // of the block in the data file of gen
 	gen     *generation
 	touched bool // since it was written to gen
 }
@@ -39,30 +40,30 @@ func (x *diskIndex) len() int {
 }
 
 // add enters a block that was written to g, unless it is already held.
-func (x *diskIndex) add(id block.ID, m diskMeta, g *generation) {
+func (x *diskIndex) add(b diskBlock, g *generation) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, held := x.blocks[id]; held {
+	if _, held := x.blocks[b.id]; held {
 		return
 	}
-	x.blocks[id] = diskEntry{diskMeta: m, gen: g}
-	g.ids = append(g.ids, id)
+	x.blocks[b.id] = diskEntry{diskMeta: b.diskMeta, offset: b.offset, gen: g}
+	g.ids = append(g.ids, b.id)
 	g.live++
 }
 
-// move says that a block was copied. False: it is no longer in from, because it
-// was forgotten meanwhile, and the copy must not be found either.
-func (x *diskIndex) move(id block.ID, from, to *generation) bool {
+// move says that a block was copied to b in another generation. False: it is no
+// longer in from, because it was forgotten meanwhile, and the copy must not be found
+// either.
+func (x *diskIndex) move(b diskBlock, from, to *generation) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e, held := x.blocks[id]
+	e, held := x.blocks[b.id]
 	if !held || e.gen != from {
 		return false
 	}
-	e.gen, e.touched = to, false
-	x.blocks[id] = e
+	x.blocks[b.id] = diskEntry{diskMeta: b.diskMeta, offset: b.offset, gen: to}
 	from.live--
-	to.ids = append(to.ids, id)
+	to.ids = append(to.ids, b.id)
 	to.live++
 	return true
 }

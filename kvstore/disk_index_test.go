@@ -30,7 +30,7 @@ func TestSurvivorsLeaveNoHoles(t *testing.T) {
 				gen = int(x.blocks[parent].gen.seq)
 			}
 			gen = min(gen+rnd.IntN(5)/4, 2) // children are as young or younger
-			x.add(id, m, gens[gen])
+			x.add(diskBlock{id, m, 0}, gens[gen])
 			ids = append(ids, id)
 			if rnd.IntN(6) == 0 {
 				x.touch(ids[i:])
@@ -70,6 +70,20 @@ func TestDiskKeys(t *testing.T) {
 	if id, got, ok := parseDiskKey(key); !ok || id != h.ID || got != m {
 		t.Errorf("%x becomes %v, %+v, %t", key, id, got, ok)
 	}
+	pointer := appendDiskPointer(nil, diskBlock{h.ID, m, 12345})
+	if b, ok := parseDiskEntry(key, pointer); !ok || b != (diskBlock{h.ID, m, 12345}) {
+		t.Errorf("%x points to %+v, %t", pointer, b, ok)
+	}
+	for name, spoil := range map[string]func([]byte) []byte{
+		"short pointer": func(b []byte) []byte { return b[1:] },
+		"long pointer":  func(b []byte) []byte { return append(b, 0) },
+		"far":           func(b []byte) []byte { b[7] = 1; return b },
+		"length":        func(b []byte) []byte { b[8]++; return b },
+	} {
+		if _, ok := parseDiskEntry(key, spoil(bytes.Clone(pointer))); ok {
+			t.Errorf("%s: it passes", name)
+		}
+	}
 	bad := map[string]func([]byte) []byte{
 		"short":       func(b []byte) []byte { return b[1:] },
 		"long":        func(b []byte) []byte { return append(b, 0) },
@@ -88,33 +102,50 @@ func TestDiskKeys(t *testing.T) {
 	}
 }
 
-// A log with any bytes in it is cut to whole records, without large allocations.
-func FuzzTrimLogs(f *testing.F) {
+// A log with any bytes in it is cut to whole batches, without large allocations.
+func FuzzTrimKeyLog(f *testing.F) {
 	record := []byte{1 << 6, 0, 3, 2, 0, 'k', 'e', 'y', 'v', 'v', 0, 0, 0, 0}
 	f.Add(append(make([]byte, logHead), record...))
 	f.Add(append(make([]byte, logHead), 0, 0, 3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 1))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, trim := range []func(string) error{trimKeyLog, trimValueLog} {
-			path := filepath.Join(t.TempDir(), "log")
-			if err := os.WriteFile(path, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if trim(path) != nil {
-				continue
-			}
-			once, err := os.ReadFile(path)
-			if os.IsNotExist(err) {
-				continue
-			}
-			if err != nil || !bytes.HasPrefix(text, once) {
-				t.Fatalf("%x became %x, %v", text, once, err)
-			}
-			if err := trim(path); err != nil {
-				t.Fatal(err)
-			}
-			if twice, _ := os.ReadFile(path); !bytes.Equal(once, twice) {
-				t.Errorf("cut to %d bytes, and then to %d", len(once), len(twice))
-			}
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if trimKeyLog(path, 1<<20) != nil {
+			return
+		}
+		once, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return
+		}
+		if err != nil || !bytes.HasPrefix(text, once) {
+			t.Fatalf("%x became %x, %v", text, once, err)
+		}
+		if err := trimKeyLog(path, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if twice, _ := os.ReadFile(path); !bytes.Equal(once, twice) {
+			t.Errorf("cut to %d bytes, and then to %d", len(once), len(twice))
+		}
+	})
+}
+
+// FuzzDiskEntry: what passes is written again as it was, and stays within limits.
+func FuzzDiskEntry(f *testing.F) {
+	h := newRingMaker(1, 32).chain(3, 2)[1].Header
+	m := diskMetaOf(h)
+	f.Add(appendDiskKey(nil, h.ID, m), appendDiskPointer(nil, diskBlock{h.ID, m, 4096}))
+	f.Fuzz(func(t *testing.T, key, pointer []byte) {
+		b, ok := parseDiskEntry(key, pointer)
+		if !ok {
+			return
+		}
+		if !bytes.Equal(appendDiskKey(nil, b.id, b.diskMeta), key) || !bytes.Equal(appendDiskPointer(nil, b), pointer) {
+			t.Fatalf("%x, %x became %+v", key, pointer, b)
+		}
+		if b.offset < 0 || b.end() <= b.offset || b.payload > diskPayloadMax {
+			t.Fatalf("beyond a limit: %+v", b)
 		}
 	})
 }
@@ -123,8 +154,8 @@ func TestRecordHeads(t *testing.T) {
 	noise := make([]byte, 4096)
 	rand.Read(noise)
 	for i := range noise {
-		rec, ok := readRecordHead(bufio.NewReader(bytes.NewReader(noise[i:])), logPointerMax)
-		if ok && (rec.key < 1 || rec.key > logKeyMax || rec.value > logPointerMax) {
+		rec, ok := readRecordHead(bufio.NewReader(bytes.NewReader(noise[i:])))
+		if ok && (rec.key < 1 || rec.key > logKeyMax || rec.value > logValueMax) {
 			t.Fatalf("%+v passes", rec)
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,12 +15,16 @@ import (
 	"tandem/kvstore/block"
 )
 
-// generation is one Badger of the ring, in a folder of its own. It is filled once,
-// sealed, read, and dropped as a whole; nothing is deleted in it.
+// generation is a data file and a Badger that knows where in it blocks are, in a
+// folder of their own. It is filled once, sealed, read, and dropped as a whole; nothing
+// is deleted in it.
 //
 // Its life: open for writing, with room reserved ahead of every write; full; sealed
-// (closed, its files listed with their digests, opened read-only); dropped. The
-// keeper of the ring moves it along, the holder of the ring's pen writes to it.
+// (Badger closed, the files listed with their digests); dropped. The keeper of the
+// ring moves it along, the holder of the ring's pen writes to it. Reading needs the
+// data file alone, and goes on all the time.
+//
+// Invariant: what the keys in Badger point to was written to the data file before.
 type generation struct {
 	seq  uint64
 	dir  string
@@ -28,24 +32,23 @@ type generation struct {
 	log  *slog.Logger
 	room *diskRoom
 
-	// mu is held for reading by those who use db, for writing by those who open or
-	// close it. db is nil when there is nothing to read any more.
-	mu sync.RWMutex
-	db *badger.DB
+	// mu is held for reading by those who read data, for writing by who closes it:
+	// then there are no readers left. data is nil when there is nothing to read any
+	// more. It is written to, and cut, without mu, where nobody reads.
+	mu   sync.RWMutex
+	data *os.File
 
-	// hurt says that Badger panicked while it may have held a lock: this db is
-	// never closed, since that could wait for ever.
-	hurt   atomic.Bool
-	faults atomic.Int32 // damaged values that were met
+	faults atomic.Int32 // damaged blocks that were met
 
-	// Written by the holder of the pen.
-	valueLog *os.File // to reserve room in; nil when sealed
-	logBytes int64    // upper bound of what all value logs hold
-	reserved int64    // up to where the open value log has room
-	position int64    // upper bound of where it is written next
+	// Of the holder of the pen while it is written to, of the keeper afterwards.
+	db       *badger.DB // nil when sealed
+	position int64      // behind the last block; bytes of the data file
+	reserved int64      // up to where the data file has room
 	entries  int
 
-	closed bool // for writing; the keeper's
+	// hurt says that Badger panicked while it may have held a lock: it is never
+	// closed, since that could wait for ever.
+	hurt bool
 
 	// Under the index's lock.
 	ids  []block.ID
@@ -60,6 +63,7 @@ func (g *generation) path(name string) string { return filepath.Join(g.dir, name
 
 // Files in a generation's folder besides Badger's.
 const (
+	dataName      = "data"      // encoded blocks, one behind the other
 	ballastName   = "ballast"   // holds room for what Badger is about to make
 	forgottenName = "forgotten" // ids that must not come back at the next start
 )
@@ -71,11 +75,7 @@ func (g *generation) create() error {
 		return err
 	}
 	if err := g.begin(); err != nil {
-		g.closeFiles()
-		if g.db != nil {
-			g.guard(func() error { return closeUnflushed(g.db) })
-			g.db = nil
-		}
+		g.close()
 		os.RemoveAll(g.dir)
 		return fmt.Errorf("a new generation: %w", err)
 	}
@@ -93,7 +93,13 @@ func (g *generation) begin() error {
 	if g.db, err = openBadger(g.options(false)); err != nil {
 		return err
 	}
-	if err := g.reserveLogs(); err != nil {
+	if err := g.reserveKeyLog(); err != nil {
+		return err
+	}
+	if g.data, err = os.OpenFile(g.path(dataName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	if err := g.reserve(1); err != nil { // the first step
 		return err
 	}
 	return writeState(g.dir, true)
@@ -129,8 +135,8 @@ func (g *generation) prepare() error {
 	return nil
 }
 
-// reserveLogs finds the logs that Badger has begun and reserves room in them.
-func (g *generation) reserveLogs() error {
+// reserveKeyLog finds the log that Badger has begun and reserves room in it.
+func (g *generation) reserveKeyLog() error {
 	mem, err := newest(g.dir, ".mem")
 	if err != nil {
 		return err
@@ -140,28 +146,17 @@ func (g *generation) reserveLogs() error {
 		return err
 	}
 	defer f.Close()
-	if err := g.room.take(f, 0, g.geo.memTable); err != nil {
-		return err
-	}
-	log, err := newest(g.dir, ".vlog")
-	if err != nil {
-		return err
-	}
-	if g.valueLog, err = os.OpenFile(log, os.O_RDWR, 0); err != nil {
-		return err
-	}
-	g.reserved, g.position = 0, logHead
-	return g.reserve(0)
+	return g.room.take(f, 0, g.geo.memTable)
 }
 
-// reserve makes room for n more bytes in the value log.
+// reserve makes room for n more bytes in the data file, a step at a time.
 func (g *generation) reserve(n int64) error {
-	upTo := g.position + n + logTail
+	upTo := g.position + n
 	if upTo <= g.reserved {
 		return nil
 	}
-	more := max(upTo-g.reserved, min(g.geo.step, g.geo.capacity-g.logBytes))
-	if err := g.room.take(g.valueLog, g.reserved, more); err != nil {
+	more := max(upTo-g.reserved, min(g.geo.step, g.geo.capacity-g.reserved))
+	if err := g.room.take(g.data, g.reserved, more); err != nil {
 		return err
 	}
 	g.reserved += more
@@ -170,174 +165,162 @@ func (g *generation) reserve(n int64) error {
 
 // fits tells whether a batch of so many bytes and entries may still be written.
 func (g *generation) fits(bytes int64, entries int) bool {
-	return g.logBytes+bytes <= g.geo.capacity && g.entries+entries <= g.geo.entries
+	return g.position+bytes <= g.geo.capacity && g.entries+entries <= g.geo.entries
 }
 
-// write stores encoded blocks in one batch. Room was reserved.
-func (g *generation) write(batch []diskItem) error {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.db == nil {
-		return errRingClosed
+// write stores blocks in one batch and tells where they are. Room was reserved. After
+// an error that matches ENOSPC it may be tried again: what was written in vain is
+// written over, or left.
+func (g *generation) write(batch []Record) ([]diskBlock, error) {
+	blocks, err := writeBlocks(g.data, g.position, batch)
+	if err != nil {
+		return nil, err
 	}
-	return g.guard(func() error {
-		wb := g.db.NewWriteBatch()
-		defer wb.Cancel()
-		for _, it := range batch {
-			n := it.meta.bytes()
-			g.logBytes += n
-			g.position += n
-			g.entries++
-			if err := wb.SetEntry(badger.NewEntry(it.key, it.value)); err != nil {
-				return err
-			}
-		}
-		return wb.Flush()
-	})
-}
-
-// diskItem is a block as it is written.
-type diskItem struct {
-	id         block.ID
-	meta       diskMeta
-	key, value []byte
+	g.position = blocks[len(blocks)-1].end()
+	g.entries += len(blocks)
+	return blocks, g.guard(func() error { return writeKeys(g.db, blocks) })
 }
 
 // read gives the payload of a block to dst. ErrNotFound: the generation has gone.
-func (g *generation) read(id block.ID, m diskMeta, dst func(n int) []byte) (h block.Header, err error) {
+func (g *generation) read(id block.ID, e diskEntry, dst func(n int) []byte) (block.Header, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	if g.db == nil {
-		return h, ErrNotFound
+	if g.data == nil {
+		return block.Header{}, ErrNotFound
 	}
-	err = g.guard(func() error {
-		return g.db.View(func(txn *badger.Txn) error {
-			item, err := txn.Get(appendDiskKey(make([]byte, 0, diskKeyBytes), id, m))
-			if err != nil {
-				return fmt.Errorf("%w: %s: %w", block.ErrDamaged, id, err)
-			}
-			return item.Value(func(value []byte) (err error) {
-				h, err = readDiskValue(value, id, m, dst)
-				return err
-			})
-		})
-	})
-	return h, err
+	return readBlock(g.data, diskBlock{id, e.diskMeta, e.offset}, dst)
 }
 
-// guard turns a panic in Badger, also that of a mapped page that cannot be read,
-// into an error, and remembers that locks may be held.
+// guard turns a panic in Badger into an error, and remembers that locks may be held.
 func (g *generation) guard(fn func() error) error {
 	err, panicked := guarded(fn)
-	if panicked {
-		g.hurt.Store(true)
-	}
+	g.hurt = g.hurt || panicked
 	return err
 }
 
-// sync writes what is mapped to the disk, so that closing does not take long.
-func (g *generation) sync() error {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.db == nil || g.closed {
-		return nil
-	}
-	return g.guard(g.db.Sync)
-}
-
-// seal closes the generation for writing and opens it read-only. Readers do not
-// notice. ENOSPC: it can be read as before, try again later. Damaged: it is of no
-// more use.
+// seal ends writing: Badger is closed, the data file stays open. Readers do not notice.
+// Damaged: the generation is of no more use. After any other error it can be read as
+// before, try again later.
 func (g *generation) seal() error {
-	if err := g.switchToReading(); err != nil {
-		return fmt.Errorf("%w: %w", block.ErrDamaged, err)
+	if g.db != nil {
+		if err := g.data.Sync(); err != nil {
+			return err
+		}
+		if err := g.closeWriter(); err != nil {
+			return fmt.Errorf("%w: %w", block.ErrDamaged, err)
+		}
 	}
 	return writeState(g.dir, false)
 }
 
-// switchToReading does its work once. Nobody writes any more, so the log of keys can
-// be cut while it is mapped, and two Badgers may have the folder for a moment.
-func (g *generation) switchToReading() error {
-	if g.closed {
-		return nil
-	}
-	if g.hurt.Load() {
-		return errors.New("badger panicked before")
-	}
-	if err := g.trim(".mem", generationState{}); err != nil {
+// closeWriter closes Badger and gives back what was reserved and is not needed.
+func (g *generation) closeWriter() error {
+	if err := g.closeBadger(); err != nil {
 		return err
 	}
-	db, err := openBadger(g.options(true))
-	if err != nil {
+	os.Remove(g.path("DISCARD"))
+	if err := g.data.Truncate(g.position); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	db, g.db = g.db, db
-	g.mu.Unlock()
-	return g.closeWriter(db)
+	return g.trimKeyLogs(g.position)
 }
 
-// closeWriter closes the Badger that wrote, which cuts the value log.
-func (g *generation) closeWriter(db *badger.DB) error {
-	g.closed = true
-	err := g.guard(func() error { return closeUnflushed(db) })
-	g.closeFiles()
-	os.Remove(g.path("DISCARD"))
-	return err
+func (g *generation) closeBadger() error {
+	db := g.db
+	g.db = nil
+	if g.hurt {
+		return errors.New("badger panicked before")
+	}
+	return g.guard(func() error { return closeUnflushed(db) })
 }
 
 // finish closes the generation for good, such that the next start has little to do.
 func (g *generation) finish() error {
-	open := !g.closed && !g.hurt.Load()
-	err := g.close()
-	if err == nil && open {
-		err = g.trim(".mem", generationState{})
+	return errors.Join(g.seal(), g.close())
+}
+
+// close ends all reading and writing.
+func (g *generation) close() error {
+	g.mu.Lock()
+	data := g.data
+	g.data = nil
+	g.mu.Unlock()
+	var err error
+	if g.db != nil {
+		err = g.closeBadger()
 	}
-	if err == nil && !g.hurt.Load() {
-		err = writeState(g.dir, false)
+	if data != nil {
+		err = errors.Join(err, data.Close())
 	}
 	return err
 }
 
-// close ends all reading and closes Badger.
-func (g *generation) close() error {
-	g.mu.Lock()
-	db := g.db
-	g.db = nil
-	g.mu.Unlock()
-	switch {
-	case db == nil || g.hurt.Load():
-		g.closeFiles()
-		return nil
-	case g.closed:
-		return g.guard(func() error { return closeUnflushed(db) })
+// load opens the data file and lists the blocks in it, but those that were forgotten.
+// If the generation was not sealed, what was reserved is given back.
+func (g *generation) load(unsealed bool) ([]diskBlock, error) {
+	var err error
+	if g.data, err = os.Open(g.path(dataName)); err != nil {
+		return nil, err
 	}
-	return g.closeWriter(db)
+	info, err := g.data.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if unsealed {
+		if err := g.trimKeyLogs(info.Size()); err != nil {
+			return nil, err
+		}
+	}
+	blocks, err := g.readIndex()
+	if err != nil {
+		return nil, err
+	}
+	g.entries = len(blocks)
+	if g.position, err = checkPlaces(blocks, info.Size()); err != nil {
+		return nil, err
+	}
+	if unsealed {
+		if err := os.Truncate(g.path(dataName), g.position); err != nil {
+			return nil, err
+		}
+	}
+	g.forgetting.Lock()
+	defer g.forgetting.Unlock()
+	g.gone, g.changes = readForgotten(g.path(forgottenName))
+	return slices.DeleteFunc(blocks, func(b diskBlock) bool { return g.gone[b.id] }), nil
 }
 
-// trim cuts logs with such an ending, but those in the list, behind what is whole in
-// them, and with that gives back what was reserved.
-func (g *generation) trim(ending string, listed generationState) error {
-	cut := trimKeyLog
-	if ending == ".vlog" {
-		cut = trimValueLog
+// readIndex opens Badger for as long as its keys are read.
+func (g *generation) readIndex() ([]diskBlock, error) {
+	var err error
+	if g.db, err = openBadger(g.options(true)); err != nil {
+		return nil, err
 	}
+	var blocks []diskBlock
+	err = g.guard(func() (err error) {
+		blocks, err = readKeys(g.db)
+		return err
+	})
+	return blocks, errors.Join(err, g.closeBadger())
+}
+
+// trimKeyLogs cuts the logs of keys behind what is whole in them, and in the data file
+// of so many bytes. Badger's value log, in which nothing ever is, is deleted: Badger
+// makes one when it opens for writing, and needs none to read.
+func (g *generation) trimKeyLogs(dataBytes int64) error {
 	for _, name := range fileNames(g.dir) {
-		if _, closed := listed.find(name); closed || filepath.Ext(name) != ending {
-			continue
+		var err error
+		switch filepath.Ext(name) {
+		case ".mem":
+			err = trimKeyLog(g.path(name), dataBytes)
+		case ".vlog":
+			err = os.Remove(g.path(name))
 		}
-		if err := cut(g.path(name)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (g *generation) closeFiles() {
-	if g.valueLog != nil {
-		g.valueLog.Close()
-		g.valueLog = nil
-	}
 }
 
 // remove deletes the folder. It is renamed first, so that a start after an unclean
@@ -349,7 +332,7 @@ func (g *generation) remove() error {
 	if err := os.Rename(g.dir, gone); err != nil {
 		return err
 	}
-	if g.hurt.Load() {
+	if g.hurt {
 		for _, name := range fileNames(gone) {
 			os.Truncate(filepath.Join(gone, name), 0)
 		}
@@ -386,29 +369,4 @@ func (g *generation) remember(id block.ID, gone bool) {
 	}
 	defer f.Close()
 	f.Write(id[:])
-}
-
-// blocks calls fn for the blocks in the generation, by their keys.
-func (g *generation) blocks(fn func(block.ID, diskMeta)) error {
-	g.forgetting.Lock()
-	g.gone, g.changes = readForgotten(g.path(forgottenName))
-	gone := maps.Clone(g.gone)
-	g.forgetting.Unlock()
-	return g.guard(func() error {
-		return g.db.View(func(txn *badger.Txn) error {
-			it := txn.NewIterator(badger.IteratorOptions{})
-			defer it.Close()
-			for it.Rewind(); it.Valid(); it.Next() {
-				id, m, ok := parseDiskKey(it.Item().Key())
-				if !ok {
-					return fmt.Errorf("%w: a key of %d bytes is none of a block", block.ErrDamaged, len(it.Item().Key()))
-				}
-				g.entries++
-				if !gone[id] {
-					fn(id, m)
-				}
-			}
-			return nil
-		})
-	})
 }

@@ -18,16 +18,16 @@ import (
 	"tandem/kvstore/block"
 )
 
-// options are Badger's for one generation. What they have in common: every value
-// goes to the value log, one value log holds all, and the memtable never fills, so
-// that no table is ever written: keys stay in the log of the memtable.
+// options are Badger's for one generation. What they have in common: no value goes to
+// the value log, and the memtable never fills, so that no table is ever written: keys
+// and pointers stay in the log of the memtable.
 func (g *generation) options(readOnly bool) badger.Options {
 	o := badger.DefaultOptions(g.dir)
 	o.Logger = badgerLog{g.log}
 	o.ReadOnly = readOnly
-	o.BypassLockGuard = true // the ring holds one lock for all
-	o.ValueThreshold = 64    // below it are only the ends of transactions, which must be in the log itself
-	o.ValueLogFileSize = g.geo.capacity + 1<<20
+	o.BypassLockGuard = true     // the ring holds one lock for all
+	o.ValueThreshold = 64        // above all values: pointers, and the ends of transactions
+	o.ValueLogFileSize = 1 << 20 // the least; of its empty file one page is ever touched
 	o.MemTableSize = g.geo.memTable
 	if readOnly {
 		o.MemTableSize = max(256<<10, 3*g.memLogs())
@@ -39,9 +39,6 @@ func (g *generation) options(readOnly bool) badger.Options {
 	o.DetectConflicts = false
 	o.MetricsEnabled = false
 	o.SyncWrites = false // a lost tail is a miss
-	// A record whose head is damaged would leave Badger's lock on the file held for
-	// ever, unless its check sum is looked at first.
-	o.VerifyValueChecksum = true
 	o.ChecksumVerificationMode = options.OnTableRead
 	return o
 }
@@ -68,6 +65,47 @@ func openBadger(o badger.Options) (db *badger.DB, err error) {
 		return nil, fmt.Errorf("badger: %w", err)
 	}
 	return db, nil
+}
+
+// writeKeys stores where blocks are in one batch.
+func writeKeys(db *badger.DB, blocks []diskBlock) error {
+	wb := db.NewWriteBatch()
+	defer wb.Cancel()
+	for _, b := range blocks {
+		key := appendDiskKey(make([]byte, 0, diskKeyBytes), b.id, b.diskMeta)
+		pointer := appendDiskPointer(make([]byte, 0, diskPointerBytes), b)
+		if err := wb.SetEntry(badger.NewEntry(key, pointer)); err != nil {
+			return err
+		}
+	}
+	return wb.Flush()
+}
+
+// readKeys lists the blocks that a Badger knows of, in any order. Errors match
+// block.ErrDamaged.
+func readKeys(db *badger.DB) (blocks []diskBlock, err error) {
+	err = db.View(func(txn *badger.Txn) error {
+		it := txn.NewIterator(badger.IteratorOptions{})
+		defer it.Close()
+		for it.Rewind(); it.Valid(); it.Next() {
+			item := it.Item()
+			var b diskBlock
+			var ok bool
+			err := item.Value(func(pointer []byte) error {
+				b, ok = parseDiskEntry(item.Key(), pointer)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("%w: %w", block.ErrDamaged, err)
+			}
+			if !ok {
+				return fmt.Errorf("%w: a key of %d bytes with a value of %d is none of a block", block.ErrDamaged, item.KeySize(), item.ValueSize())
+			}
+			blocks = append(blocks, b)
+		}
+		return nil
+	})
+	return blocks, err
 }
 
 // closeUnflushed closes a Badger without making a table of its memtable. Nobody
@@ -126,8 +164,8 @@ func memtableLog(table reflect.Value) (*z.MmapFile, error) {
 	return (*z.MmapFile)(mapped.UnsafePointer()), nil
 }
 
-// guarded calls fn and turns a panic into an error. That of a page of a mapped file
-// that cannot be read, because the disk fails or the file was cut, is one, too.
+// guarded calls fn, which uses a Badger, and turns a panic into an error. That of a
+// page of its mapped log that cannot be read, because the disk fails, is one, too.
 func guarded(fn func() error) (err error, panicked bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -20,14 +20,14 @@ import (
 
 // generationFormat is that of everything in a generation's folder. Folders of
 // another one are set aside.
-const generationFormat = 1
+const generationFormat = 2
 
 const stateName = "state"
 
 // generationState is what the state file of a generation says. Badger trusts much
 // of what it reads at open, and ends the process where that is wrong; so all small
-// files have digests here, which are compared before Badger sees them. Value logs
-// have their lengths only: their records are checked one by one when they are read.
+// files have digests here, which are compared before Badger sees them. The data file
+// has its length only: its blocks are checked one by one when they are read.
 type generationState struct {
 	Format int         `json:"format"`
 	Open   bool        `json:"open"` // it was open for writing
@@ -48,29 +48,22 @@ func (s generationState) find(name string) (stateFile, bool) {
 	return s.Files[i], true
 }
 
-// badgerSmall tells the files that get digests.
+// badgerSmall tells the files of Badger's that are kept. They get digests.
 func badgerSmall(name string) bool {
 	ext := filepath.Ext(name)
 	return name == badger.ManifestFilename || name == badger.KeyRegistryFileName || ext == ".sst" || ext == ".mem"
 }
 
-// writeState lists what is in a folder. In an open one the logs that are being
-// written change and are left out.
+// writeState lists what is in a folder. In an open one the data file and the log of
+// keys change and are left out.
 func writeState(dir string, open bool) error {
 	state := generationState{Format: generationFormat, Open: open, Files: []stateFile{}}
-	current := ""
-	if open {
-		current, _ = newest(dir, ".vlog")
-	}
 	for _, name := range fileNames(dir) {
-		path := filepath.Join(dir, name)
-		switch ext := filepath.Ext(name); {
-		case open && (ext == ".mem" || path == current):
-			continue
-		case !badgerSmall(name) && ext != ".vlog":
+		written := name == dataName || filepath.Ext(name) == ".mem"
+		if open && written || !badgerSmall(name) && !written {
 			continue
 		}
-		f, err := describeFile(path)
+		f, err := describeFile(filepath.Join(dir, name))
 		if err != nil {
 			return err
 		}
@@ -158,7 +151,7 @@ func readState(dir string) (generationState, error) {
 	return state, nil
 }
 
-// check compares the folder with its state. Only the logs of an open one may be
+// check compares the folder with its state. Only what changes in an open one may be
 // there without being listed.
 func (s generationState) check(dir string) error {
 	for _, want := range s.Files {
@@ -175,7 +168,7 @@ func (s generationState) check(dir string) error {
 	}
 	for _, name := range fileNames(dir) {
 		ext := filepath.Ext(name)
-		if _, listed := s.find(name); !listed && (ext == ".sst" || !s.Open && (ext == ".vlog" || ext == ".mem")) {
+		if _, listed := s.find(name); !listed && (ext == ".sst" || !s.Open && (name == dataName || ext == ".mem" || ext == ".vlog")) {
 			return fmt.Errorf("%w: %s is not in its list", block.ErrDamaged, name)
 		}
 	}

@@ -17,6 +17,6 @@ func openRing(s *Store) (Disk, error) {
 	if err != nil {
 		return nil, err // not a nil *Ring in an interface
 	}
-	s.largest = ring.geo.record() - block.HeaderBytesMax - diskKeyBytes - diskRecordHead
+	s.largest = ring.geo.record() - block.HeaderBytesMax
 	return ring, nil
 }

@@ -41,9 +41,10 @@ const (
 // errNoGeneration says that the next generation is not prepared yet.
 var errNoGeneration = errors.New("no generation is open for writing")
 
-// Ring is the disk tier: a ring of small Badgers, each written once and dropped as
-// a whole, because one Badger with deletes does not give its space back; see
-// docs/decisions/0011-disk-tier.md.
+// Ring is the disk tier: a ring of generations, each a data file with a small Badger
+// as its index, written once and dropped as a whole, because one Badger with deletes
+// does not give its space back; see docs/decisions/0011-disk-tier.md and
+// 0020-data-files.md.
 //
 // One goroutine, the keeper, prepares, seals and drops generations, off the path
 // of writing and reading. Whoever holds the pen writes.
@@ -59,9 +60,8 @@ type Ring struct {
 	index diskIndex
 	room  *diskRoom
 
-	pen     chan struct{} // holds one token; whoever has it may use what follows
-	active  *generation   // nil: none is open for writing
-	scratch []byte        // encoded values of a batch
+	pen    chan struct{} // holds one token; whoever has it may use what follows
+	active *generation   // nil: none is open for writing
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -194,17 +194,19 @@ func (r *Ring) tryStore(ctx context.Context, batch []Record, from *generation) e
 	if err := g.reserve(bytes); err != nil {
 		return err
 	}
-	items := r.encode(batch)
-	if err := g.write(items); err != nil {
-		r.retire()
+	blocks, err := g.write(batch)
+	if err != nil {
+		if !isNoSpace(err) {
+			r.retire()
+		}
 		return err
 	}
-	for _, it := range items {
-		g.recall(it.id)
+	for _, b := range blocks {
+		g.recall(b.id)
 		if from == nil {
-			r.index.add(it.id, it.meta, g)
-		} else if !r.index.move(it.id, from, g) {
-			g.forget(it.id)
+			r.index.add(b, g)
+		} else if !r.index.move(b, from, g) {
+			g.forget(b.id)
 		}
 	}
 	return nil
@@ -257,29 +259,6 @@ func (r *Ring) retire() {
 	r.wake()
 }
 
-// encode lays the values of a batch into scratch. The pen is held.
-func (r *Ring) encode(batch []Record) []diskItem {
-	var size int64
-	for _, rec := range batch {
-		size += diskMetaOf(rec.Header).bytes()
-	}
-	if int64(cap(r.scratch)) < size {
-		r.scratch = make([]byte, 0, size)
-	}
-	buf := r.scratch[:0]
-	items := make([]diskItem, len(batch))
-	for i, rec := range batch {
-		m := diskMetaOf(rec.Header)
-		from := len(buf)
-		buf = append(block.AppendHeader(buf, rec.Header), rec.Payload...)
-		items[i] = diskItem{id: rec.Header.ID, meta: m, key: appendDiskKey(nil, rec.Header.ID, m), value: buf[from:len(buf):len(buf)]}
-	}
-	if cap(buf) > 2*diskBatchBytes {
-		r.scratch = nil // one very large block should not hold memory for ever
-	}
-	return items
-}
-
 // Get implements Disk.
 func (r *Ring) Get(ctx context.Context, id block.ID, dst func(n int) []byte) (block.Header, error) {
 	if err := ctx.Err(); err != nil {
@@ -292,7 +271,7 @@ func (r *Ring) Get(ctx context.Context, id block.ID, dst func(n int) []byte) (bl
 		if !held {
 			break
 		}
-		h, err := e.gen.read(id, e.diskMeta, dst)
+		h, err := e.gen.read(id, e, dst)
 		switch {
 		case err == nil:
 			return h, nil
@@ -313,7 +292,7 @@ func (r *Ring) damaged(id block.ID, g *generation, err error) {
 		return
 	}
 	g.forget(id)
-	if n := g.faults.Add(1); n >= faultsMax || g.hurt.Load() {
+	if n := g.faults.Add(1); n >= faultsMax {
 		r.condemn(g, err)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package kvstore
 
 import (
@@ -6,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
+	"time"
 
 	"tandem/kvstore/block"
 )
@@ -24,6 +28,20 @@ func benchSizes(b *testing.B, fn func(b *testing.B, m ringMaker)) {
 	}
 }
 
+// processorTime is what the process used so far, in seconds.
+func processorTime(b *testing.B) float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// reportProcessor tells what a byte costs; begin is processorTime when it began.
+func reportProcessor(b *testing.B, begin float64, bytes int) {
+	b.ReportMetric((processorTime(b)-begin)/(float64(bytes)*float64(b.N)/1e9), "cpu-s/GB")
+}
+
 // benchRecord is a block with a new id each time, but always the same payload.
 func benchRecord(r Record, i int) Record {
 	r.Header.ID = block.ID{1, byte(i), byte(i >> 8), byte(i >> 16)}
@@ -39,6 +57,7 @@ func BenchmarkRingPut(b *testing.B) {
 		}
 		defer r.Close()
 		batch := max(1, 8<<20/len(rec.Payload))
+		begin := processorTime(b)
 		b.ResetTimer()
 		for i := 0; i < b.N; {
 			var records []Record
@@ -49,6 +68,7 @@ func BenchmarkRingPut(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+		reportProcessor(b, begin, len(rec.Payload))
 	})
 }
 
@@ -65,12 +85,14 @@ func BenchmarkRingGet(b *testing.B) {
 			put(b, r, benchRecord(rec, i))
 		}
 		buf := make([]byte, len(rec.Payload))
+		begin := processorTime(b)
 		b.ResetTimer()
 		for i := range b.N {
 			if _, err := r.Get(b.Context(), benchRecord(rec, i*7919%n).Header.ID, func(n int) []byte { return buf[:n] }); err != nil {
 				b.Fatal(err)
 			}
 		}
+		reportProcessor(b, begin, len(rec.Payload))
 	})
 }
 

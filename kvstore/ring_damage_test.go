@@ -218,8 +218,7 @@ func openDamaged(t *testing.T, what, dir string, m ringMaker, chains [][]Record)
 	return found
 }
 
-// A record of which Badger cannot even parse the head must not leave its lock held:
-// closing would wait for ever.
+// A generation of which many blocks are damaged is not read any more.
 func TestRingDropsGenerationWithManyFaults(t *testing.T) {
 	t.Parallel()
 	dir := ringDir(t)
@@ -229,18 +228,15 @@ func TestRingDropsGenerationWithManyFaults(t *testing.T) {
 	chain := m.chain(1, 40)
 	put(t, r, chain...)
 	rollRing(t, r)
-	log, err := newest(r.generations()[0].dir, ".vlog")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(log)
+	data := r.generations()[0].path(dataName)
+	text, err := os.ReadFile(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range len(text) {
 		text[i] ^= 0xff
 	}
-	f, err := os.OpenFile(log, os.O_WRONLY, 0)
+	f, err := os.OpenFile(data, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +261,7 @@ func TestRingDropsGenerationWithManyFaults(t *testing.T) {
 	}
 }
 
-// A value log that is cut while it is mapped makes reading fail with a signal.
+// A data file that is cut while it is in use gives misses, and is set aside.
 func TestRingReadsWhereFileWasCut(t *testing.T) {
 	t.Parallel()
 	dir := ringDir(t)
@@ -274,11 +270,7 @@ func TestRingReadsWhereFileWasCut(t *testing.T) {
 	chain := m.chain(1, 40)
 	put(t, r, chain...)
 	rollRing(t, r)
-	log, err := newest(r.generations()[0].dir, ".vlog")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(log, 100<<10); err != nil {
+	if err := os.Truncate(r.generations()[0].path(dataName), 100<<10); err != nil {
 		t.Fatal(err)
 	}
 	for _, rec := range chain {
@@ -290,5 +282,86 @@ func TestRingReadsWhereFileWasCut(t *testing.T) {
 		if !m.verify(t, r, rec.Header.ID) {
 			t.Fatal("a block that was stored anew is not found")
 		}
+	}
+}
+
+// Pointers that cannot be right make a generation damaged: whoever believed one would
+// read another block's bytes.
+func TestPlacesInDataFile(t *testing.T) {
+	m := diskMetaOf(newRingMaker(1, 32).chain(3, 1)[0].Header)
+	size := m.bytes()
+	at := func(offsets ...int64) (out []diskBlock) {
+		for i, o := range offsets {
+			out = append(out, diskBlock{block.ID{byte(i + 1)}, m, o})
+		}
+		return out
+	}
+	for name, test := range map[string]struct {
+		blocks []diskBlock
+		bytes  int64
+		end    int64
+		ok     bool
+	}{
+		"none":              {nil, 0, 0, true},
+		"in a row":          {at(0, size, 2*size), 3 * size, 3 * size, true},
+		"in any order":      {at(2*size, 0, size), 3 * size, 3 * size, true},
+		"with a hole":       {at(0, 5*size), 9 * size, 6 * size, true},
+		"beyond the file":   {at(0, size), 2*size - 1, 0, false},
+		"within another":    {at(0, size-1), 3 * size, 0, false},
+		"two at one offset": {at(size, size), 3 * size, 0, false},
+	} {
+		end, err := checkPlaces(test.blocks, test.bytes)
+		if (err == nil) != test.ok || err == nil && end != test.end || err != nil && !errors.Is(err, block.ErrDamaged) {
+			t.Errorf("%s: %d, %v", name, end, err)
+		}
+	}
+}
+
+// shortWriter fails after some bytes, as a full disk does.
+type shortWriter struct {
+	*os.File
+	left int
+}
+
+func (w *shortWriter) WriteAt(p []byte, off int64) (int, error) {
+	n := min(w.left, len(p))
+	w.left -= n
+	n, _ = w.File.WriteAt(p[:n], off)
+	if n < len(p) {
+		return n, errNoSpace
+	}
+	return n, nil
+}
+
+// What is written only in part is never pointed to, and is written over.
+func TestBlocksWrittenInPart(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), dataName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	chain := newRingMaker(1, 32).chain(3, 3)
+	for _, left := range []int{0, 10, int(diskMetaOf(chain[0].Header).bytes()) + 5} {
+		if blocks, err := writeBlocks(&shortWriter{f, left}, 0, chain); !isNoSpace(err) || blocks != nil {
+			t.Errorf("with room for %d bytes: %v, %v", left, blocks, err)
+		}
+	}
+	blocks, err := writeBlocks(f, 0, chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range blocks {
+		var payload []byte
+		h, err := readBlock(f, b, func(n int) []byte { payload = make([]byte, n); return payload })
+		if err != nil || h.ID != chain[i].Header.ID || !bytes.Equal(payload, chain[i].Payload) {
+			t.Errorf("block %d: %v", i, err)
+		}
+	}
+	// The header of another block, where one should be.
+	wrong := blocks[0]
+	wrong.offset = blocks[1].offset
+	asked := false
+	if _, err := readBlock(f, wrong, func(n int) []byte { asked = true; return make([]byte, n) }); !errors.Is(err, block.ErrDamaged) || asked {
+		t.Errorf("another block's header: %v, memory was asked for: %t", err, asked)
 	}
 }

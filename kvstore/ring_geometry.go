@@ -10,15 +10,16 @@ const (
 	// Generations of a ring: many make the budget better used, few make less work.
 	generationsMany = 16
 	generationsFew  = 8
-	// generationBytesMax keeps offsets in a value log within Badger's 32 bits.
+	// generationBytesMax bounds what is lost when a generation is damaged, or copied
+	// when it goes.
 	generationBytesMax = 1 << 30
 	generationBytesMin = 4 << 20
 	// manyFrom is the share from which on there are many generations.
 	manyFrom = 32 << 20
-	// ringBudgetMax is for 1,024 generations of the largest size: each costs some
-	// goroutines and three open files.
+	// ringBudgetMax is for 1,024 generations of the largest size: each costs an open
+	// file.
 	ringBudgetMax = 1 << 40
-	// entryBytes is more than Badger's memtable and its log need for a block.
+	// entryBytes is more than Badger's memtable and its log need for a block's key.
 	entryBytes = 256
 )
 
@@ -26,16 +27,16 @@ const (
 type geometry struct {
 	budget     int64
 	generation int64 // all that one takes, at most
-	capacity   int64 // of its value logs
+	capacity   int64 // of its data file
 	memTable   int64 // Badger's log of keys
-	step       int64 // reserved in the value log at once
+	step       int64 // reserved in the data file at once
 	entries    int   // most blocks: the memtable must never fill
 	margin     int64 // of the budget, for what is not reserved
 	copies     int64 // most that is copied forward from one generation
 }
 
 // fixed is what an empty generation that is open for writing takes, but for the
-// first step of its value log.
+// first step of its data file.
 func (g geometry) fixed() int64 { return g.memTable + 32<<10 }
 
 // generations is how many there may be: some more than fit if all are full, for
@@ -70,7 +71,7 @@ func planRing(budget, payload int64) (geometry, error) {
 	if budget > ringBudgetMax {
 		return geometry{}, fmt.Errorf("KV disk tier: the budget is %d bytes; allowed: at most %d", budget, int64(ringBudgetMax))
 	}
-	need := payload + block.HeaderBytesMax + diskKeyBytes + diskRecordHead
+	need := payload + block.HeaderBytesMax
 	g := geometryOf(budget)
 	if g.generation >= generationBytesMin && g.record() >= need {
 		return g, nil

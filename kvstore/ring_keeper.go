@@ -97,10 +97,7 @@ func (r *Ring) inCondition(c condition) []*generation {
 
 func (r *Ring) sealFull() {
 	for _, g := range r.inCondition(isFull) {
-		err := g.sync()
-		if err == nil {
-			err = g.seal()
-		}
+		err := g.seal()
 		switch {
 		case err == nil:
 			r.mu.Lock()
@@ -165,7 +162,7 @@ func (r *Ring) putAside(g *generation) {
 		}
 	}
 	to := filepath.Join(r.dir, strings.Replace(filepath.Base(g.dir), generationPrefix, asidePrefix, 1))
-	if g.hurt.Load() || os.Rename(g.dir, to) != nil {
+	if g.hurt || os.Rename(g.dir, to) != nil {
 		r.removed(g.remove())
 	}
 }
@@ -219,7 +216,7 @@ func (r *Ring) merge() {
 		if len(sealed) == 0 {
 			return
 		}
-		small := slices.MinFunc(sealed, func(a, b *generation) int { return cmp.Compare(a.logBytes, b.logBytes) })
+		small := slices.MinFunc(sealed, func(a, b *generation) int { return cmp.Compare(a.position, b.position) })
 		r.copyForward(small, r.index.all(small, r.geo.copies))
 		r.dropCopied(small)
 	}
@@ -264,7 +261,7 @@ func (r *Ring) copyForward(old *generation, survivors []diskSurvivor) {
 		if n := s.bytes(); bytes+n > min(diskBatchBytes/2, r.geo.record()) && len(batch) > 0 && !flush() {
 			return
 		}
-		rec, err := r.readForCopy(r.ctx, old, s)
+		rec, err := r.readForCopy(r.ctx, old, s.id)
 		if err != nil {
 			continue
 		}
@@ -277,12 +274,16 @@ func (r *Ring) copyForward(old *generation, survivors []diskSurvivor) {
 }
 
 // readForCopy reads a block and checks its digest: damage does not spread.
-func (r *Ring) readForCopy(ctx context.Context, old *generation, s diskSurvivor) (Record, error) {
+func (r *Ring) readForCopy(ctx context.Context, old *generation, id block.ID) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err
 	}
+	e, held := r.index.get(id)
+	if !held || e.gen != old {
+		return Record{}, ErrNotFound
+	}
 	var payload []byte
-	h, err := old.read(s.id, s.diskMeta, func(n int) []byte {
+	h, err := old.read(id, e, func(n int) []byte {
 		payload = make([]byte, n)
 		return payload
 	})
@@ -290,7 +291,7 @@ func (r *Ring) readForCopy(ctx context.Context, old *generation, s diskSurvivor)
 		return Record{}, err
 	}
 	if h.Sum(payload) != h.Digest {
-		return Record{}, fmt.Errorf("%w: %s: its digest is wrong", block.ErrDamaged, s.id)
+		return Record{}, fmt.Errorf("%w: %s: its digest is wrong", block.ErrDamaged, id)
 	}
 	return Record{Header: h, Payload: payload}, nil
 }

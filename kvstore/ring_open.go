@@ -149,8 +149,8 @@ func (r *Ring) trim(found []*generation) {
 // errEmpty says that nothing is lost with a generation.
 var errEmpty = errors.New("the generation is empty")
 
-// loadOne opens a generation read-only and enters its blocks into the index. The
-// logs of one that was not closed are made ready for that.
+// loadOne opens the data file of a generation and enters its blocks into the index.
+// One that was not closed is sealed.
 func (r *Ring) loadOne(g *generation) error {
 	state, err := readState(g.dir)
 	if _, begun := state.find(badger.ManifestFilename); !begun && (state.Open || isBare(g.dir)) {
@@ -159,21 +159,17 @@ func (r *Ring) loadOne(g *generation) error {
 	if err == nil {
 		err = state.check(g.dir)
 	}
-	if err == nil && state.Open {
-		err = errors.Join(g.trim(".mem", state), g.trim(".vlog", state))
-	}
 	if err != nil {
 		return err
 	}
-	g.closed = true
-	if g.db, err = openBadger(g.options(true)); err != nil {
+	blocks, err := g.load(state.Open)
+	if err != nil {
 		return err
 	}
-	err = g.blocks(func(id block.ID, m diskMeta) {
-		r.index.add(id, m, g)
-		g.logBytes += m.bytes()
-	})
-	if err == nil && g.live == 0 {
+	for _, b := range blocks {
+		r.index.add(b, g)
+	}
+	if g.live == 0 {
 		err = errEmpty
 	}
 	if err == nil && state.Open {
@@ -185,10 +181,10 @@ func (r *Ring) loadOne(g *generation) error {
 	return err
 }
 
-// isBare tells whether a folder has nothing of Badger's in it.
+// isBare tells whether a folder has nothing of a generation in it.
 func isBare(dir string) bool {
 	return !slices.ContainsFunc(fileNames(dir), func(name string) bool {
-		return name == stateName || badgerSmall(name) || filepath.Ext(name) == ".vlog"
+		return name == stateName || name == dataName || badgerSmall(name)
 	})
 }
 

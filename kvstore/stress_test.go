@@ -184,15 +184,20 @@ func TestStoreUnderStress(t *testing.T) {
 		Now: func() time.Time { return time.UnixMilli(tick.Add(200)) }, // so that failures are soon forgotten
 	})
 	x := &stress{t: t, s: s, disk: d}
-	var wg sync.WaitGroup
-	for i, play := range []func(*rand.Rand){x.own, x.request, x.request, x.request, x.administer} {
-		wg.Go(func() { play(rand.New(rand.NewPCG(*stressSeed, uint64(i)))) })
+	plays := []func(*rand.Rand){x.own, x.request, x.request, x.request, x.administer}
+	reached := false
+	for wave := 0; wave < 50 && !reached; wave++ { // how they interleave is the scheduler's
+		var wg sync.WaitGroup
+		for i, play := range plays {
+			wg.Go(func() { play(rand.New(rand.NewPCG(*stressSeed, uint64(wave*len(plays)+i)))) })
+		}
+		wg.Wait()
+		flush(t, s)
+		st := s.Stats()
+		reached = x.seen.Load() > 0 && st.RAM.Evictions > 0 && st.Disk.Corrupt > 0 && st.Disk.BlocksOut > 0
 	}
-	wg.Wait()
-	flush(t, s)
-	st := s.Stats()
-	t.Logf("%d blocks seen; %+v", x.seen.Load(), st)
-	if x.seen.Load() == 0 || st.RAM.Evictions == 0 || st.Disk.Corrupt == 0 || st.Disk.BlocksOut == 0 {
+	t.Logf("%d blocks seen; %+v", x.seen.Load(), s.Stats())
+	if !reached {
 		t.Errorf("the test did not reach what it is for; go test ./kvstore -run %s -stress-seed %d", t.Name(), *stressSeed)
 	}
 	closeStore(t, s)
