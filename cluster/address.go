@@ -77,6 +77,9 @@ func parseTarget(what, text string, port uint16) (target, error) {
 			return fail("is no IPv6 address; with a port, write [::1]:9495")
 		}
 	}
+	if strings.ContainsAny(host, "[]") { // netip takes anything for a zone
+		return fail("has a bracket within the host")
+	}
 	t := target{Host: host, Port: port}
 	if portText != "" {
 		n, err := strconv.ParseUint(portText, 10, 16)

@@ -58,7 +58,7 @@ func TestAddressesAsPeopleWriteThem(t *testing.T) {
 }
 
 func FuzzParseTarget(f *testing.F) {
-	for _, s := range []string{"[::1]:7", "::1", "box:7", "fe80::1%lo", "[[::1]]"} {
+	for _, s := range []string{"[::1]:7", "::1", "box:7", "fe80::1%lo", "[[::1]]", "0::%]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
