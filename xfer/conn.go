@@ -19,9 +19,11 @@ import (
 // them, keep pings and notices silence. None of them waits for a handler or for a
 // reader of a stream.
 type conn struct {
-	link    *Link
-	peer    member.ID
-	kind    Transport
+	link *Link
+	peer member.ID
+	kind Transport
+	lane lane
+	traffic
 	sess    session
 	control rawStream
 	dialled bool // by this side
@@ -66,12 +68,15 @@ type ping struct {
 	answered chan time.Duration // has room for one; nil if nobody waits
 }
 
-func newConn(l *Link, peer member.ID, kind Transport, sess session, control rawStream, dialled bool, theirs hello) *conn {
+func newConn(l *Link, peer member.ID, kind Transport, n lane, sess session, control rawStream, dialled bool, theirs hello) *conn {
 	now := time.Now()
-	c := &conn{link: l, peer: peer, kind: kind, sess: sess, control: control, dialled: dialled, theirs: theirs, since: now, idleSince: now, floor: now,
+	c := &conn{link: l, peer: peer, kind: kind, lane: n, sess: sess, control: control, dialled: dialled, theirs: theirs, since: now, idleSince: now, floor: now,
 		places: make(chan struct{}, min(theirs.Streams, StreamsMax)), opening: make(chan struct{}, 1), awake: make(chan struct{}, 1),
 		streams: map[uint64]*Stream{}, early: map[uint64][]frame{}, pings: map[uint64]*ping{}}
 	c.deadAfter = min(l.cfg.Timings.DeadAfter, theirs.Idle)
+	if n != controlLane {
+		c.deadAfter *= bulkPatience
+	}
 	c.keepAlive = min(l.cfg.Timings.KeepAlive, c.deadAfter/3)
 	c.ctx, c.cancel = context.WithCancelCause(l.ctx)
 	if !sess.ours(control.id()) {
@@ -150,6 +155,9 @@ func (c *conn) broken(err error) {
 
 // open makes a stream of a service. It waits while too many are open.
 func (c *conn) open(ctx context.Context, service string, within time.Duration) (*Stream, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	select {
 	case c.places <- struct{}{}:
 	case <-c.ctx.Done():

@@ -17,7 +17,7 @@ import (
 const stagger = 150 * time.Millisecond
 
 // dialler makes a connection to one address, up to TLS.
-type dialler func(ctx context.Context, addr string, tlsConfig *tls.Config) (session, tls.ConnectionState, error)
+type dialler func(ctx context.Context, addr string, n lane, tlsConfig *tls.Config) (session, tls.ConnectionState, error)
 
 // dial connects to a peer: QUIC at all its addresses, then TCP. Where QUIC has failed
 // lately it is left out.
@@ -33,7 +33,7 @@ func (l *Link) dial(ctx context.Context, p *peer) (*conn, error) {
 	l.mu.Unlock()
 	var quicErrs []error
 	if tryQUIC {
-		c, err := l.race(ctx, p.id, QUIC, addrs)
+		c, err := l.race(ctx, p.id, QUIC, controlLane, addrs)
 		var refused *RefusedError
 		switch {
 		case err == nil:
@@ -43,7 +43,7 @@ func (l *Link) dial(ctx context.Context, p *peer) (*conn, error) {
 		}
 		quicErrs = flat(err)
 	}
-	c, err := l.race(ctx, p.id, TCP, addrs)
+	c, err := l.race(ctx, p.id, TCP, controlLane, addrs)
 	if err == nil {
 		if tryQUIC {
 			l.noteFallback(p, c.sess.remote().String(), errors.Join(quicErrs...))
@@ -86,7 +86,7 @@ func (l *Link) noteFallback(p *peer, addr string, cause error) {
 // upgrade tries QUIC to a peer that is connected by TCP.
 func (l *Link) upgrade(p *peer) {
 	addrs := l.cfg.Address(p.id)
-	c, err := l.race(l.ctx, p.id, QUIC, addrs[:min(len(addrs), addressesMax)])
+	c, err := l.race(l.ctx, p.id, QUIC, controlLane, addrs[:min(len(addrs), addressesMax)])
 	if err == nil {
 		l.adopt(c)
 	}
@@ -94,7 +94,7 @@ func (l *Link) upgrade(p *peer) {
 
 // race tries all addresses, the better ones first, and takes the first connection.
 // The error joins those of the addresses; a refusal comes alone.
-func (l *Link) race(ctx context.Context, to member.ID, kind Transport, addrs []string) (*conn, error) {
+func (l *Link) race(ctx context.Context, to member.ID, kind Transport, n lane, addrs []string) (*conn, error) {
 	limit, dial := l.cfg.Timings.QUIC, dialler(l.dialQUIC)
 	if kind == TCP {
 		limit, dial = l.cfg.Timings.TCP, l.dialTCP
@@ -108,7 +108,7 @@ func (l *Link) race(ctx context.Context, to member.ID, kind Transport, addrs []s
 	results := make(chan result)
 	for i, addr := range addrs {
 		go func() { // its result is always taken below
-			c, err := l.try(ctx, to, kind, addr, dial, time.Duration(i)*stagger)
+			c, err := l.try(ctx, to, kind, n, addr, dial, time.Duration(i)*stagger)
 			results <- result{c, err}
 		}()
 	}
@@ -141,7 +141,7 @@ func (l *Link) race(ctx context.Context, to member.ID, kind Transport, addrs []s
 }
 
 // try makes a connection to one address, with both hellos.
-func (l *Link) try(ctx context.Context, to member.ID, kind Transport, addr string, dial dialler, after time.Duration) (*conn, error) {
+func (l *Link) try(ctx context.Context, to member.ID, kind Transport, n lane, addr string, dial dialler, after time.Duration) (*conn, error) {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
 	select {
@@ -152,7 +152,7 @@ func (l *Link) try(ctx context.Context, to member.ID, kind Transport, addr strin
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", what, context.Cause(ctx))
 	}
-	sess, state, err := dial(ctx, addr, withALPN(l.cfg.Identity.ClientTLS(to)))
+	sess, state, err := dial(ctx, addr, n, withALPN(l.cfg.Identity.ClientTLS(to)))
 	if err != nil {
 		return nil, l.tried(ctx, what, err, to, addr)
 	}
@@ -164,7 +164,7 @@ func (l *Link) try(ctx context.Context, to member.ID, kind Transport, addr strin
 		sess.close(&frame{Code: CodeIdentity, Text: err.Error()}, nil)
 		return nil, l.tried(ctx, what, &identityError{err}, to, addr)
 	}
-	c, err := l.greetDialled(ctx, sess, kind, id)
+	c, err := l.greetDialled(ctx, sess, kind, n, id)
 	if err != nil {
 		sess.close(nil, nil)
 		return nil, l.tried(ctx, what, err, to, addr)
@@ -223,7 +223,7 @@ func (l *Link) acceptTCP() {
 				tcp.Close()
 				return nil, tls.ConnectionState{}, err
 			}
-			sess, err := newTCPSession(tcp, secured, false)
+			sess, err := newTCPSession(tcp, secured, controlLane, false)
 			return sess, secured.ConnectionState(), err
 		}, TCP, tcp.RemoteAddr()) {
 			tcp.Close()

@@ -17,13 +17,13 @@ import (
 )
 
 // hello is what this link says of itself.
-func (l *Link) hello(stamp uint64) hello {
-	return hello{Versions: l.cfg.Versions, Cluster: l.cfg.Cluster, Node: l.cfg.Self, Program: l.cfg.Program,
+func (l *Link) hello(stamp uint64, n lane) hello {
+	return hello{Lane: n, Versions: l.cfg.Versions, Cluster: l.cfg.Cluster, Node: l.cfg.Self, Program: l.cfg.Program,
 		Instance: l.instance, Stamp: stamp, Streams: StreamsMax, Idle: l.cfg.Timings.DeadAfter}
 }
 
 // greetDialled says hello first and reads the answer.
-func (l *Link) greetDialled(ctx context.Context, sess session, kind Transport, peer member.ID) (*conn, error) {
+func (l *Link) greetDialled(ctx context.Context, sess session, kind Transport, n lane, peer member.ID) (*conn, error) {
 	control, err := sess.open(ctx)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (l *Link) greetDialled(ctx context.Context, sess session, kind Transport, p
 	stamp := uint64(time.Now().UnixMilli())
 	// Who refuses at once may have closed the connection before the write is known to
 	// have succeeded: the answer is there nevertheless.
-	_, writeErr := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(stamp)}))
+	_, writeErr := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(stamp, n)}))
 	f, err := readFrame(control)
 	if err != nil {
 		return nil, deeper(sess, cmp.Or(writeErr, err))
@@ -47,7 +47,7 @@ func (l *Link) greetDialled(ctx context.Context, sess session, kind Transport, p
 	if err != nil {
 		return nil, refuse(sess, control, err)
 	}
-	c := newConn(l, peer, kind, sess, control, true, f.Hello)
+	c := newConn(l, peer, kind, n, sess, control, true, f.Hello)
 	c.version, c.stamp = version, stamp
 	return c, nil
 }
@@ -72,10 +72,10 @@ func (l *Link) greetAccepted(ctx context.Context, sess session, kind Transport, 
 	if err != nil {
 		return nil, refuse(sess, control, err)
 	}
-	if _, err := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(f.Hello.Stamp)})); err != nil {
+	if _, err := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(f.Hello.Stamp, f.Hello.Lane)})); err != nil {
 		return nil, deeper(sess, err)
 	}
-	c := newConn(l, peer, kind, sess, control, false, f.Hello)
+	c := newConn(l, peer, kind, f.Hello.Lane, sess, control, false, f.Hello)
 	c.version, c.stamp = version, f.Hello.Stamp
 	return c, nil
 }

@@ -132,14 +132,14 @@ func rawPeer(t *testing.T, kind Transport, to *Link, id member.ID) session {
 			t.Fatal(err)
 		}
 		secured := tls.Client(tcp, conf)
-		s, err := newTCPSession(tcp, secured, true)
+		s, err := newTCPSession(tcp, secured, controlLane, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.close(nil, nil) })
 		return s
 	}
-	conn, err := quic.DialAddr(within(t, 5*time.Second), to.Addr(), conf, quicConfig(quick.withDefaults()))
+	conn, err := quic.DialAddr(within(t, 5*time.Second), to.Addr(), conf, quicConfig(quick.withDefaults(), controlLane))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // The versions of the wire format that this program speaks.
 const (
 	VersionMin = 1
-	VersionMax = 1
+	VersionMax = 2
 )
 
 // Versions is a range of wire versions, both ends included.
@@ -46,6 +46,7 @@ type hello struct {
 	Stamp    uint64        // of the dialler: ranks connections, the same on both sides
 	Streams  uint32        // that the sender accepts at once
 	Idle     time.Duration // after which the sender gives up a silent peer
+	Lane     lane          // of the dialler; from version 2 on, before it all are control
 }
 
 func appendHello(b []byte, h hello) []byte {
@@ -59,6 +60,9 @@ func appendHello(b []byte, h hello) []byte {
 	for _, s := range []string{clip(h.Cluster, clusterBytesMax), string(h.Node), clip(h.Program, programBytesMax)} {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
+	}
+	if h.Lane != controlLane {
+		b = append(b, byte(h.Lane))
 	}
 	return b
 }
@@ -79,6 +83,9 @@ func readHello(r *reader) hello {
 	h.Cluster = r.text(int(r.uint8()), clusterBytesMax, "the cluster")
 	node := r.text(int(r.uint8()), 2*16, "the node id")
 	h.Program = r.text(int(r.uint8()), programBytesMax, "the program version")
+	if len(r.b) > 0 {
+		h.Lane = lane(r.uint8())
+	}
 	if r.fault != "" {
 		return hello{}
 	}
@@ -90,6 +97,8 @@ func readHello(r *reader) hello {
 		r.fault = fmt.Sprintf("wire versions %d to %d", h.Versions.Min, h.Versions.Max)
 	case h.Streams == 0:
 		r.fault = "no stream is accepted"
+	case h.Lane > lanesMax:
+		r.fault = fmt.Sprintf("lane %d; at most %d", h.Lane, lanesMax)
 	case h.Idle < idleMin:
 		r.fault = fmt.Sprintf("an idle time of %v; at least %v", h.Idle, idleMin)
 	}

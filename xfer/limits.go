@@ -29,6 +29,7 @@ const (
 	earlyMax     = acceptMax     // ends of streams that have not arrived yet
 	workMax      = 4 * acceptMax // control frames that wait to be written
 	connsMax     = 8             // connections of one peer
+	bulkConnsMax = 2 * lanesMax  // connections for data that one peer dials
 	helloMax     = 64            // connections that have not said hello yet
 	addressesMax = 16            // addresses of a peer that are tried
 	// writeChunkMax is how many bytes of one stream are written before others have
@@ -47,7 +48,10 @@ type Timings struct {
 	Suspect   time.Duration // a ping without an answer for this long: new streams take another connection; 1.5 s
 	Open      time.Duration // for Open altogether, if its context gives more; 10 s
 	Header    time.Duration // for the header of a stream that a peer opened, and for what explains an end; 5 s
-	Retire    time.Duration // until a connection that is not preferred and has no streams is closed; 10 s
+	// RetireBulk is until a connection for data without streams is closed; 15 min, more
+	// than between two measurements of the way.
+	RetireBulk time.Duration
+	Retire     time.Duration // until a connection that is not preferred and has no streams is closed; 10 s
 }
 
 func (t Timings) withDefaults() Timings {
@@ -57,7 +61,7 @@ func (t Timings) withDefaults() Timings {
 	}{
 		{&t.QUIC, 3 * time.Second}, {&t.TCP, 3 * time.Second}, {&t.Retry, time.Minute},
 		{&t.KeepAlive, time.Second}, {&t.DeadAfter, 3500 * time.Millisecond}, {&t.Suspect, 1500 * time.Millisecond},
-		{&t.Open, 10 * time.Second}, {&t.Header, 5 * time.Second}, {&t.Retire, 10 * time.Second},
+		{&t.Open, 10 * time.Second}, {&t.Header, 5 * time.Second}, {&t.Retire, 10 * time.Second}, {&t.RetireBulk, 15 * time.Minute},
 	} {
 		if *d.of <= 0 {
 			*d.of = d.standby

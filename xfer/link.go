@@ -139,7 +139,7 @@ func Listen(cfg Config) (*Link, error) {
 		key := quic.StatelessResetKey(*cfg.ResetKey)
 		l.quic.StatelessResetKey = &key
 	}
-	incoming, err := l.quic.Listen(withALPN(cfg.Identity.ServerTLS()), quicConfig(cfg.Timings))
+	incoming, err := l.quic.Listen(withALPN(cfg.Identity.ServerTLS()), quicConfig(cfg.Timings, controlLane))
 	if err != nil {
 		l.cancel(ErrClosed)
 		l.udp.Close()
@@ -200,9 +200,9 @@ func (l *Link) startLoop() {
 	a, b := newLoop()
 	out, _ := a.open(l.ctx)
 	in, _ := b.accept()
-	h := l.hello(0)
-	l.loop = newConn(l, l.cfg.Self, Loop, a, out, true, h)
-	there := newConn(l, l.cfg.Self, Loop, b, in, false, h)
+	h := l.hello(0, controlLane)
+	l.loop = newConn(l, l.cfg.Self, Loop, controlLane, a, out, true, h)
+	there := newConn(l, l.cfg.Self, Loop, controlLane, b, in, false, h)
 	l.loop.version, there.version = l.cfg.Versions.Max, l.cfg.Versions.Max
 	l.loop.start()
 	there.start()
@@ -230,12 +230,19 @@ func (l *Link) handler(service string) Handler {
 // for at the peer: whether it has the service shows the first Read or Write. Errors:
 // *UnreachableError, *RefusedError, *PeerLostError, ErrClosed, those of ctx.
 func (l *Link) Open(ctx context.Context, to member.ID, service string) (*Stream, error) {
-	return l.open(ctx, to, service, 0)
+	return l.open(ctx, service, 0, func(ctx context.Context) (*conn, error) { return l.connection(ctx, to) })
 }
 
 // OpenBound is Open for a stream that lives no longer than ctx: its end cancels the
 // stream, and its deadline also ends the context of the handler.
 func (l *Link) OpenBound(ctx context.Context, to member.ID, service string) (*Stream, error) {
+	return l.openBound(ctx, service, func(ctx context.Context) (*conn, error) { return l.connection(ctx, to) })
+}
+
+// connecting gives a connection that is open.
+type connecting func(ctx context.Context) (*conn, error)
+
+func (l *Link) openBound(ctx context.Context, service string, connect connecting) (*Stream, error) {
 	var within time.Duration
 	if by, ok := ctx.Deadline(); ok {
 		within = time.Until(by)
@@ -243,7 +250,7 @@ func (l *Link) OpenBound(ctx context.Context, to member.ID, service string) (*St
 			return nil, context.DeadlineExceeded
 		}
 	}
-	s, err := l.open(ctx, to, service, within)
+	s, err := l.open(ctx, service, within, connect)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +271,7 @@ func (l *Link) OpenBound(ctx context.Context, to member.ID, service string) (*St
 	return s, nil
 }
 
-func (l *Link) open(ctx context.Context, to member.ID, service string, within time.Duration) (*Stream, error) {
+func (l *Link) open(ctx context.Context, service string, within time.Duration, connect connecting) (*Stream, error) {
 	const attempts = 3 // a pooled connection may turn out to be dead, and the next one, too
 	if !validService(service) {
 		return nil, fmt.Errorf("open %q: a service has 1 to %d characters a-z, 0-9, '-', '.', '/'", service, serviceBytesMax)
@@ -272,7 +279,7 @@ func (l *Link) open(ctx context.Context, to member.ID, service string, within ti
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timings.Open)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		c, err := l.connection(ctx, to)
+		c, err := connect(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -301,7 +308,7 @@ func (l *Link) Drop(id member.ID) {
 	l.mu.Lock()
 	var conns []*conn
 	if p := l.peers[id]; p != nil {
-		conns = append(conns, p.conns...)
+		conns = p.allLocked()
 		if p.dialling == nil {
 			delete(l.peers, id)
 		}
@@ -320,7 +327,7 @@ func (l *Link) Close(ctx context.Context) error {
 	l.closed = true
 	conns := []*conn{l.loop}
 	for _, p := range l.peers {
-		conns = append(conns, p.conns...)
+		conns = append(conns, p.allLocked()...)
 	}
 	l.mu.Unlock()
 	if first {

@@ -13,7 +13,9 @@ import (
 // peer is what the link knows of one other node; guarded by Link.mu.
 type peer struct {
 	id       member.ID
-	conns    []*conn
+	conns    []*conn              // for control
+	bulk     map[bulkKey]*bulkWay // for data, that this node dials
+	bulkIn   []*conn              // for data, that the peer dialled
 	dialling *attempt
 	changed  chan struct{} // closed and replaced with each new connection
 
@@ -44,13 +46,14 @@ type PeerStatus struct {
 	Fallback    string    // a sentence, if TCP is used because QUIC does not connect
 	LastError   string
 	LastErrorAt time.Time
+	Bulk        []BulkStatus // connections for data
 }
 
 // peerLocked finds or makes the entry of a peer.
 func (l *Link) peerLocked(id member.ID) *peer {
 	p := l.peers[id]
 	if p == nil {
-		p = &peer{id: id, changed: make(chan struct{})}
+		p = &peer{id: id, bulk: map[bulkKey]*bulkWay{}, changed: make(chan struct{})}
 		l.peers[id] = p
 	}
 	return p
@@ -153,10 +156,26 @@ func (l *Link) adopt(c *conn) error {
 	}
 	p := l.peerLocked(c.peer)
 	var stale []*conn
-	for _, old := range p.conns {
+	for _, old := range p.allLocked() {
 		if old.theirs.Instance != c.theirs.Instance {
 			stale = append(stale, old)
 		}
+	}
+	if c.lane != controlLane {
+		err := p.adoptBulkLocked(c)
+		l.mu.Unlock()
+		for _, old := range stale {
+			old.fail(old.lostBecause("it was started again", nil), nil)
+		}
+		if err != nil {
+			c.fail(err, &frame{Type: frameBye, Code: CodeBusy, Text: err.Error()})
+			return err
+		}
+		if !c.start() {
+			c.fail(ErrClosed, nil)
+			return ErrClosed
+		}
+		return nil
 	}
 	if len(p.conns)-len(stale) >= connsMax {
 		l.mu.Unlock()
@@ -194,6 +213,10 @@ func (l *Link) forget(c *conn, err error) {
 	p := l.peers[c.peer]
 	known := false
 	if p != nil {
+		if w := p.bulk[bulkKey{c.kind, c.lane}]; w != nil && w.conn == c {
+			w.conn = nil
+		}
+		p.bulkIn = slices.DeleteFunc(p.bulkIn, func(o *conn) bool { return o == c })
 		if i := slices.Index(p.conns, c); i >= 0 {
 			known = true
 			p.conns = slices.Delete(p.conns, i, i+1)
@@ -221,7 +244,7 @@ func (l *Link) Peers() []PeerStatus {
 	defer l.mu.Unlock()
 	var out []PeerStatus
 	for id, p := range l.peers {
-		status := PeerStatus{ID: id, LastError: p.lastError, LastErrorAt: p.lastErrorAt, Connections: len(p.conns)}
+		status := PeerStatus{ID: id, LastError: p.lastError, LastErrorAt: p.lastErrorAt, Connections: len(p.conns), Bulk: p.bulkLocked()}
 		best := p.bestLocked(now)
 		for _, c := range p.rankedLocked() {
 			if best == nil {
@@ -269,6 +292,11 @@ func (l *Link) tendAt(now time.Time) {
 	}
 	var retired []*conn
 	for _, p := range l.peers {
+		for _, w := range p.bulk {
+			if w.conn != nil && w.conn.idleFor(now) >= l.cfg.Timings.RetireBulk {
+				retired = append(retired, w.conn)
+			}
+		}
 		best := p.bestLocked(now)
 		if best == nil {
 			continue
@@ -287,7 +315,11 @@ func (l *Link) tendAt(now time.Time) {
 	}
 	l.mu.Unlock()
 	for _, c := range retired {
-		c.fail(c.lostBecause("another connection is used", nil), &frame{Type: frameBye, Code: CodeClosing, Text: "another connection is used"})
+		why := "another connection is used"
+		if c.lane != controlLane {
+			why = "it was not used for a while"
+		}
+		c.fail(c.lostBecause(why, nil), &frame{Type: frameBye, Code: CodeClosing, Text: why})
 	}
 }
 

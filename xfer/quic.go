@@ -17,9 +17,10 @@ const alpn = "tandem/1"
 // carries. Larger ones are used after probing.
 const packetBytes = 1200
 
-// quicConfig is the same for both directions.
-func quicConfig(t Timings) *quic.Config {
-	return &quic.Config{
+// quicConfig is the same for both directions, but for windows of data: those are the
+// dialler's, who asks for it.
+func quicConfig(t Timings, n lane) *quic.Config {
+	c := &quic.Config{
 		HandshakeIdleTimeout:           t.QUIC,
 		MaxIdleTimeout:                 t.DeadAfter + t.DeadAfter/8, // the pings notice it first and say why
 		InitialStreamReceiveWindow:     StreamBufferMax,
@@ -30,12 +31,19 @@ func quicConfig(t Timings) *quic.Config {
 		MaxIncomingUniStreams:          -1,
 		InitialPacketSize:              packetBytes,
 	}
+	if n != controlLane {
+		c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = bulkStreamWindow, bulkStreamWindowMax
+		c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = bulkConnWindow, bulkConnWindowMax
+	}
+	return c
 }
 
 // quicSession is a session on QUIC.
 type quicSession struct {
 	conn   *quic.Conn
 	client bool
+	own    *quic.Transport // of this connection alone; nil: the link's
+	socket *net.UDPConn    // of own
 }
 
 func (s *quicSession) open(ctx context.Context) (rawStream, error) {
@@ -67,6 +75,10 @@ func (s *quicSession) close(goodbye *frame, _ rawStream) {
 		goodbye = &frame{}
 	}
 	s.conn.CloseWithError(quic.ApplicationErrorCode(goodbye.Code), clip(goodbye.Text, textBytesMax))
+	if s.own != nil {
+		s.own.Close()
+		s.socket.Close()
+	}
 }
 
 func (s *quicSession) heard() time.Time { return time.Time{} }
@@ -92,16 +104,38 @@ func withALPN(c *tls.Config) *tls.Config {
 }
 
 // dialQUIC makes a QUIC connection to one address, without a hello.
-func (l *Link) dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
+func (l *Link) dialQUIC(ctx context.Context, addr string, n lane, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
 	udp, err := resolveUDP(ctx, addr, l.udp.LocalAddr())
 	if err != nil {
 		return nil, tls.ConnectionState{}, err
 	}
-	conn, err := l.quic.Dial(ctx, udp, tlsConfig, quicConfig(l.cfg.Timings))
+	if n != controlLane {
+		return l.dialOwnQUIC(ctx, udp, n, tlsConfig)
+	}
+	conn, err := l.quic.Dial(ctx, udp, tlsConfig, quicConfig(l.cfg.Timings, n))
 	if err != nil {
 		return nil, tls.ConnectionState{}, err
 	}
 	return &quicSession{conn: conn, client: true}, conn.ConnectionState().TLS, nil
+}
+
+// dialOwnQUIC makes a connection with a socket of its own: one socket is one queue,
+// and one goroutine that reads it.
+func (l *Link) dialOwnQUIC(ctx context.Context, to *net.UDPAddr, n lane, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
+	from := *l.udp.LocalAddr().(*net.UDPAddr)
+	from.Port = 0
+	socket, err := net.ListenUDP("udp", &from)
+	if err != nil {
+		return nil, tls.ConnectionState{}, err
+	}
+	own := &quic.Transport{Conn: socket}
+	conn, err := own.Dial(ctx, to, tlsConfig, quicConfig(l.cfg.Timings, n))
+	if err != nil {
+		own.Close()
+		socket.Close()
+		return nil, tls.ConnectionState{}, err
+	}
+	return &quicSession{conn: conn, client: true, own: own, socket: socket}, conn.ConnectionState().TLS, nil
 }
 
 // resolveUDP finds an address that the local socket can send to.

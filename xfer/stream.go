@@ -92,6 +92,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		}
 		n, err := s.raw.Read(p)
 		s.received += uint64(n)
+		s.conn.got.Add(uint64(n))
 		if failure := s.failureNow(); failure != nil {
 			return 0, failure
 		}
@@ -193,6 +194,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 		}
 		n, err := s.raw.Write(p[:min(len(p), writeChunkMax)])
 		s.sent += uint64(n)
+		s.conn.traffic.sent.Add(uint64(n))
 		written += n
 		p = p[n:]
 		if err != nil {

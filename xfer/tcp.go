@@ -21,12 +21,17 @@ const (
 	byeTimeout = 300 * time.Millisecond
 )
 
-func yamuxConfig() *yamux.Config {
+// yamuxConfig is for the side that takes data: windows are the receiver's.
+func yamuxConfig(n lane) *yamux.Config {
+	window := uint32(StreamBufferMax)
+	if n != controlLane {
+		window = bulkTCPWindow
+	}
 	return &yamux.Config{
 		AcceptBacklog:          acceptMax + 1,
 		KeepAliveInterval:      time.Hour, // not enabled: our own pings measure, too
 		ConnectionWriteTimeout: stuckAfter,
-		MaxStreamWindowSize:    StreamBufferMax,
+		MaxStreamWindowSize:    window,
 		Logger:                 log.New(io.Discard, "", 0), // what it says, its errors say
 	}
 }
@@ -38,14 +43,14 @@ type tcpSession struct {
 	client bool
 }
 
-func newTCPSession(tcp net.Conn, secured *tls.Conn, client bool) (*tcpSession, error) {
+func newTCPSession(tcp net.Conn, secured *tls.Conn, n lane, client bool) (*tcpSession, error) {
 	w := &wire{Conn: secured, tcp: tcp}
 	w.last.Store(time.Now().UnixNano())
 	make := yamux.Server
 	if client {
 		make = yamux.Client
 	}
-	mux, err := make(w, yamuxConfig())
+	mux, err := make(w, yamuxConfig(n))
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +167,7 @@ func (s tcpStream) stopRead() {}
 func (s tcpStream) reset()    { s.Close() }
 
 // dialTCP makes a TLS connection to one address, without a hello.
-func (l *Link) dialTCP(ctx context.Context, addr string, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
+func (l *Link) dialTCP(ctx context.Context, addr string, n lane, tlsConfig *tls.Config) (session, tls.ConnectionState, error) {
 	var dialer net.Dialer
 	tcp, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -173,7 +178,7 @@ func (l *Link) dialTCP(ctx context.Context, addr string, tlsConfig *tls.Config) 
 		tcp.Close()
 		return nil, tls.ConnectionState{}, err
 	}
-	s, err := newTCPSession(tcp, secured, true)
+	s, err := newTCPSession(tcp, secured, n, true)
 	if err != nil {
 		tcp.Close()
 		return nil, tls.ConnectionState{}, err
