@@ -200,24 +200,16 @@ func (p *peers) measure(ctx context.Context, id member.ID) {
 	}
 }
 
-// bulkLanes is over how many streams a way is used.
-func bulkLanes(xfer.Transport) int { return 1 }
-
-// openBulk opens a stream for much data. It ends with ctx.
-func (p *peers) openBulk(ctx context.Context, to member.ID, service string, _ xfer.Transport, _ int) (*xfer.Stream, error) {
-	return p.link.OpenBound(ctx, to, service)
-}
-
 // probe moves some bytes over one way.
 func (p *peers) probe(ctx context.Context, id member.ID, t xfer.Transport) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	lanes := bulkLanes(t)
+	lanes := xfer.BulkLanes(t)
 	var all sync.WaitGroup
 	errs := make([]error, lanes)
 	streams := make([]*xfer.Stream, lanes)
 	for lane := range lanes {
-		all.Go(func() { streams[lane], errs[lane] = p.openBulk(ctx, id, serviceProbe, t, lane) })
+		all.Go(func() { streams[lane], errs[lane] = p.link.OpenBulk(ctx, id, serviceProbe, t, lane) })
 	}
 	all.Wait()
 	defer func() {

@@ -70,8 +70,8 @@ func (s *kvSink) Close() {
 // a *xfer.PullError.
 func (p *peers) pull(ctx context.Context, from member.ID, ids []block.ID, wait time.Duration, sink *kvSink) (xfer.Pulled, xfer.Transport, error) {
 	way := p.bulk.way(from)
-	pull := xfer.Pull{IDs: ids, Wait: wait, Lanes: bulkLanes(way), Sink: sink, Open: func(ctx context.Context, lane int) (*xfer.Stream, error) {
-		return p.openBulk(ctx, from, xfer.ServicePull, way, lane)
+	pull := xfer.Pull{IDs: ids, Wait: wait, Lanes: xfer.BulkLanes(way), Sink: sink, Open: func(ctx context.Context, lane int) (*xfer.Stream, error) {
+		return p.link.OpenBulk(ctx, from, xfer.ServicePull, way, lane)
 	}}
 	pulled, err := pull.Run(ctx)
 	if wait == 0 {
