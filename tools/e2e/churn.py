@@ -40,7 +40,7 @@ class Node:
     def start(self):
         command = [self.args.node, "serve", "--name", f"n{self.number}", "--data-dir", self.folder, "--secret", "the secret of the churn test",
                    "--listen", f"{self.host}:{self.port}", "--gossip", f"{self.host}:{self.port + 1}", "--peer", f"{self.host}:{self.port + 2}",
-                   "--model", self.args.model, "--ctx", "1024", "--kv-ram", "64MiB", "--kv-disk", "64MiB", "--threads", "1", "--parallel", "8", "--api-key", KEY]
+                   "--model", self.args.model, "--ctx", "1024", "--kv-ram", "64MiB", "--kv-disk", "64MiB", "--threads", "1", "--parallel", "8", "--api-key", KEY, *self.args.flags]
         if self.number > 1:
             command += ["--join", f"{self.host.rsplit('.', 1)[0]}.1:{self.port + 1}"]
         if self.args.netns:
@@ -205,6 +205,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--netns", action="store_true")
     parser.add_argument("--keep-logs", metavar="DIR")
+    parser.set_defaults(flags=[])
     args = parser.parse_args()
     args.node = os.path.abspath(args.node)
     rng, counts = random.Random(args.seed), collections.Counter()

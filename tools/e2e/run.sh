@@ -55,6 +55,8 @@ step "the built-in model" python tools/builtin-model/eval.py --base "$base" --at
 
 step "a cluster under churn" python tools/e2e/churn.py --node "$node" --minutes "${CHURN:-0.7}"
 
+step "KV that moves, under faults" python tools/e2e/transfers.py --node "$node" --transfers "${TRANSFERS:-60}"
+
 step "kept KV under kills and damage" python tools/e2e/kvcrash.py --node "$node" --kills "${KILLS:-12}"
 
 if [ -x "$cases" ]; then
