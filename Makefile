@@ -14,7 +14,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X tandem/node.Version=$(VERSION)
 PREFIX ?= /usr/local
 
-.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench bench-kv fuzz soak webui clean
+.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench bench-kv netlab fuzz soak webui clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -53,6 +53,9 @@ bench: build ## measure: HTTP against a bare loop, TTFT, start, memory
 
 bench-kv: build ## measure: TTFT cold, from memory and from disk; what keeping KV costs
 	python3 tools/bench/kv.py --node bin/node --model "$$(tools/smollm2.sh build)" $(BENCH)
+
+netlab: build ## measure: what moving KV is worth on wires of 1, 2.5 and 10 Gbit/s (as root)
+	unshare -n -m python3 tools/netlab/netlab.py --node bin/node --model "$$(tools/smollm2.sh build)" $(BENCH)
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME
