@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
+	"hash/crc32"
 	mrand "math/rand/v2"
 	"os"
 	"path/filepath"
@@ -102,33 +104,110 @@ func TestDiskKeys(t *testing.T) {
 	}
 }
 
-// A log with any bytes in it is cut to whole batches, without large allocations.
-func FuzzTrimKeyLog(f *testing.F) {
-	record := []byte{1 << 6, 0, 3, 2, 0, 'k', 'e', 'y', 'v', 'v', 0, 0, 0, 0}
-	f.Add(append(make([]byte, logHead), record...))
-	f.Add(append(make([]byte, logHead), 0, 0, 3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 1))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		path := filepath.Join(t.TempDir(), "log")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
+// appendLogRecord appends a record as Badger writes it.
+func appendLogRecord(b []byte, flags byte, key, value []byte) []byte {
+	from := len(b)
+	b = append(b, flags, 0)
+	b = binary.AppendUvarint(b, uint64(len(key)))
+	b = binary.AppendUvarint(b, uint64(len(value)))
+	b = append(append(append(b, 0), key...), value...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+}
+
+// appendLogBatch appends the records of some blocks and the one that ends a batch.
+func appendLogBatch(b []byte, batch ...diskBlock) []byte {
+	for _, one := range batch {
+		key := append(appendDiskKey(nil, one.id, one.diskMeta), make([]byte, logVersionBytes)...)
+		b = appendLogRecord(b, recordInBatch, key, appendDiskPointer(nil, one))
+	}
+	return appendLogRecord(b, 0, []byte("!badger!txn 1234567"), []byte("1"))
+}
+
+// placedBlocks are blocks that lie one behind the other in a data file.
+func placedBlocks(n int) (blocks []diskBlock) {
+	at := int64(0)
+	for _, rec := range newRingMaker(1, 32).chain(3, n) {
+		blocks = append(blocks, diskBlock{rec.Header.ID, diskMetaOf(rec.Header), at})
+		at = blocks[len(blocks)-1].end()
+	}
+	return blocks
+}
+
+// trimmed is what trimKeyLog leaves of a log: nothing if it removes it.
+func trimmed(t *testing.T, log []byte, dataBytes int64) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := trimKeyLog(path, dataBytes); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// A batch that is not there as a whole, or of which a block is not in the data file,
+// is cut off with all that follows it.
+func TestKeyLogEndsWithItsData(t *testing.T) {
+	b := placedBlocks(6)
+	log := make([]byte, logHead)
+	var ends []int // of the log, with each batch
+	for i := 0; i < len(b); i += 2 {
+		log = appendLogBatch(log, b[i+1], b[i]) // Badger writes a batch in any order
+		ends = append(ends, len(log))
+	}
+	flipped := bytes.Clone(log)
+	flipped[ends[0]+40] ^= 1
+	for name, test := range map[string]struct {
+		log       []byte
+		dataBytes int64
+		want      int // bytes that are left
+	}{
+		"all data":                {log, b[5].end(), ends[2]},
+		"more data":               {log, b[5].end() + 1<<20, ends[2]},
+		"a byte is missing":       {log, b[5].end() - 1, ends[1]},
+		"a block is missing":      {log, b[4].end(), ends[1]},
+		"a batch is missing":      {log, b[3].end(), ends[1]},
+		"the first block is here": {log, b[0].end(), 0},
+		"no data":                 {log, 0, 0},
+		"a flipped bit":           {flipped, b[5].end(), ends[0]},
+		"cut in its head":         {log[:logHead-1], b[5].end(), 0},
+		"zeros behind it":         {append(bytes.Clone(log), make([]byte, 4096)...), b[5].end(), ends[2]},
+	} {
+		if got := trimmed(t, test.log, test.dataBytes); len(got) != test.want || !bytes.HasPrefix(test.log, got) {
+			t.Errorf("%s: %d bytes are left; wanted %d", name, len(got), test.want)
 		}
-		if trimKeyLog(path, 1<<20) != nil {
-			return
+	}
+	for cut := ends[1]; cut < ends[2]; cut++ {
+		if got := logHead + keptOf(log[logHead:cut], b[5].end()); got != int64(ends[1]) {
+			t.Fatalf("of a log that was cut at %d, %d bytes are left; wanted %d", cut, got, ends[1])
 		}
-		once, err := os.ReadFile(path)
-		if os.IsNotExist(err) {
-			return
+	}
+}
+
+// Of any records whole batches are kept, without large allocations.
+func FuzzWholeBatches(f *testing.F) {
+	b := placedBlocks(3)
+	f.Add(appendLogBatch(appendLogBatch(nil, b[0]), b[1:]...), b[1].end())
+	f.Add(appendLogRecord(nil, recordInBatch, []byte("key"), []byte("v")), int64(0))
+	f.Add([]byte{0, 0, 3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 1}, int64(0))
+	f.Fuzz(func(t *testing.T, records []byte, dataBytes int64) {
+		kept := keptOf(records, dataBytes)
+		if kept < 0 || kept > int64(len(records)) {
+			t.Fatalf("%d bytes are kept of %x", kept, records)
 		}
-		if err != nil || !bytes.HasPrefix(text, once) {
-			t.Fatalf("%x became %x, %v", text, once, err)
-		}
-		if err := trimKeyLog(path, 1<<20); err != nil {
-			t.Fatal(err)
-		}
-		if twice, _ := os.ReadFile(path); !bytes.Equal(once, twice) {
-			t.Errorf("cut to %d bytes, and then to %d", len(once), len(twice))
+		if again := keptOf(records[:kept], dataBytes); again != kept {
+			t.Errorf("cut to %d bytes, and then to %d", kept, again)
 		}
 	})
+}
+
+func keptOf(records []byte, dataBytes int64) int64 {
+	return wholeBatches(bufio.NewReader(bytes.NewReader(records)), dataBytes)
 }
 
 // FuzzDiskEntry: what passes is written again as it was, and stays within limits.

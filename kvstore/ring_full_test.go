@@ -7,10 +7,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tandem/kvstore/block"
 )
@@ -154,6 +157,56 @@ func TestRingWhileDiskFillsUp(t *testing.T) {
 	t.Logf("%d batches stored, %d met a full disk", stored, full)
 	if stored == 0 || full == 0 {
 		t.Errorf("%d batches stored, %d met a full disk; wanted some of each", stored, full)
+	}
+	closeRing(t, r)
+}
+
+// A file system without reserved room may take a part of a block only. Nothing points
+// to it, and it is written over when there is room.
+func TestRingWritesInPart(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "40", false)
+	m := newRingMaker(4, 64) // 64 KiB
+	var later atomic.Int64
+	r := openTestRing(t, filepath.Join(disk, "kv"), RingOptions{Bytes: 64 << 20, RetryAfter: time.Minute,
+		Now: func() time.Time { return time.Unix(later.Load(), 0) }})
+	before, next := m.chain(1, 3), m.chain(2, 2)
+	put(t, r, before...)
+	<-r.pen
+	g := r.active
+	const pages = 5
+	hole := (g.position + 4095) &^ 4095
+	if err := unix.Fallocate(int(g.data.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, hole, g.reserved-hole); err != nil {
+		t.Skipf("no holes here: %v", err)
+	}
+	r.pen <- struct{}{}
+	filler := fillDisk(t, disk)
+	info, err := os.Stat(filler)
+	if err == nil {
+		err = os.Truncate(filler, info.Size()-pages*4096)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Put(t.Context(), next); !errors.Is(err, ErrFull) {
+		t.Errorf("a block that does not fit: %v", err)
+	}
+	if info, err := g.data.Stat(); err != nil || info.Size() <= g.position || info.Size() > hole+pages*4096 {
+		t.Errorf("the data file has %d bytes, %v; wanted some of those behind %d", info.Size(), err, g.position)
+	}
+	if m.verify(t, r, next[0].Header.ID) {
+		t.Error("a block that was written in part is found")
+	}
+	os.Remove(filler)
+	later.Add(61)
+	put(t, r, next...)
+	if len(r.generations()) != 1 {
+		t.Error("a full disk ended the generation")
+	}
+	for _, rec := range slices.Concat(before, next) {
+		if !m.verify(t, r, rec.Header.ID) {
+			t.Errorf("block %s is not found", rec.Header.ID)
+		}
 	}
 	closeRing(t, r)
 }

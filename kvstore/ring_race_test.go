@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -230,7 +231,16 @@ func TestRingSetsOtherFormatsAside(t *testing.T) {
 	if err != nil || len(gens) != 1 {
 		t.Fatalf("%v, %v", gens, err)
 	}
-	writeStateText(t, gens[0], `{"format":2,"open":false,"files":[]}`)
+	state, err := readState(gens[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Format = generationFormat - 1 // and all else as it should be
+	text, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeStateText(t, gens[0], string(text))
 	for i := range 5 { // more than are kept
 		other := filepath.Join(dir, fmt.Sprintf("%s%08d", generationPrefix, 1000+i))
 		if err := os.Mkdir(other, 0o700); err != nil {
