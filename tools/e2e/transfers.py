@@ -71,8 +71,10 @@ def main():
     parser.add_argument("--model", default="tandem-tiny")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--netns", action="store_true")
-    parser.set_defaults(nodes=3, flags=["--disagg", "always"])
+    parser.add_argument("--kv-type", default="f16")
+    parser.set_defaults(nodes=3)
     args = parser.parse_args()
+    args.flags = ["--disagg", "always", "--kv-type", args.kv_type]
     args.node = os.path.abspath(args.node)
     rng, counts = random.Random(args.seed), collections.Counter()
     texts = prompts(args.transfers + 50, args.seed)
