@@ -20,6 +20,7 @@ type reconciler struct {
 	waits   time.Time // since when all that were heard wait to be let in
 	leader  member.ID // that was last told of in the log
 	why     string    // there is no leader, as last told of
+	led     time.Time // when there was a leader, or this node began
 }
 
 // peer is what was heard of a node.
@@ -32,7 +33,7 @@ type peer struct {
 }
 
 func newReconciler() *reconciler {
-	return &reconciler{gone: map[member.ID]time.Time{}, peers: map[member.ID]*peer{}, waits: time.Now()}
+	return &reconciler{gone: map[member.ID]time.Time{}, peers: map[member.ID]*peer{}, waits: time.Now(), led: time.Now()}
 }
 
 // reconcile makes membership follow gossip and identity follow what is met, until
@@ -65,7 +66,7 @@ func (q *Quorum) look() {
 		return
 	}
 	k.layer.mute(k.store.disk.stalled() > q.cfg.StallLimit)
-	q.report(k)
+	q.report(k, now)
 	q.askAround(k, now)
 	q.found(k, now)
 	if k.leader() == q.cfg.Self {
@@ -114,12 +115,19 @@ func (r *reconciler) missing(servers []raft.Server, now time.Time) map[member.ID
 	return out
 }
 
+// electionTime is how long there may be no leader before that is worth a word.
+const electionTime = 5 * time.Second
+
 // report tells the log of a new leader, and once of the want of one.
-func (q *Quorum) report(k *core) {
-	if leader := k.leader(); leader != q.rec.leader && leader != "" {
+func (q *Quorum) report(k *core, now time.Time) {
+	leader := k.leader()
+	if leader != "" {
+		q.rec.led = now
+	}
+	if leader != q.rec.leader && leader != "" {
 		q.rec.leader, q.rec.why = leader, ""
 		q.cfg.Logger.Info("the cluster has a leader", "leader", leader.Short(), "self", leader == q.cfg.Self, "term", k.raft.CurrentTerm())
-	} else if leader == "" {
+	} else if leader == "" && now.Sub(q.rec.led) >= electionTime {
 		if why := q.Status().Why; why != q.rec.why {
 			q.rec.why, q.rec.leader = why, ""
 			q.logger.Warn("changes cannot be made", "why", why)
