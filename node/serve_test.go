@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"tandem/node/api"
 	"tandem/node/engine"
 )
 
@@ -50,4 +51,26 @@ func TestDecodeCallRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, words)
 		}
 	}
+}
+
+// FuzzPrefillCall: what is taken is written again as it was, and is within limits.
+func FuzzPrefillCall(f *testing.F) {
+	f.Add([]byte(`{"model":"m","digest":"ab","label":"r","tokens":[1,2,3]}`))
+	f.Add([]byte(`{"model":"m","tokens":[]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := decodePrefill(data)
+		if err != nil {
+			return
+		}
+		if c.Model == "" || len(c.Tokens) == 0 || len(c.Label) > api.MaxIdentifier {
+			t.Fatalf("%+v was taken", c)
+		}
+		again, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := decodePrefill(again); err != nil || !reflect.DeepEqual(c, same) {
+			t.Fatalf("%+v became %+v: %v", c, same, err)
+		}
+	})
 }
