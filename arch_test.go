@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"tandem/kvstore/block":             {},
 	"tandem/kvstore/prefix":            {"tandem/kvstore/block"},
 	"tandem/xfer":                      {"tandem/cluster/member", "tandem/kvstore/block"},
+	"tandem/xfer/fabric":               {},
 }
 
 // onlyIn names the packages that alone may import something heavy or dangerous,
@@ -53,7 +54,7 @@ var onlyIn = []struct {
 	in     []string
 	why    string
 }{
-	{"C", []string{"tandem/node/engine/llama"}, "cgo lives in one package"},
+	{"C", []string{"tandem/node/engine/llama", "tandem/xfer/fabric"}, "cgo lives where a library of C is used"},
 	{"github.com/ollama/ollama", []string{"tandem/node/engine/llama"}, "the engine is replaceable"},
 	{"github.com/dgraph-io", []string{"tandem/kvstore"}, "the disk tier is replaceable"},
 	{"github.com/quic-go", []string{"tandem/xfer"}, "there is one way to call a peer"},
@@ -61,7 +62,7 @@ var onlyIn = []struct {
 	{"github.com/zeebo", []string{"tandem/kvstore/block"}, "names and digests of blocks are made in one place"},
 	{"github.com/hashicorp/memberlist", []string{"tandem/cluster"}, "others see members, not gossip"},
 	{"github.com/hashicorp/mdns", []string{"tandem/cluster"}, "others see members, not how they are found"},
-	{"unsafe", []string{"tandem/kvstore", "tandem/node/engine/llama"}, "only where memory is not Go's"},
+	{"unsafe", []string{"tandem/kvstore", "tandem/node/engine/llama", "tandem/xfer/fabric"}, "only where memory is not Go's"},
 	{"github.com/hashicorp/raft", []string{"tandem/cluster/quorum"}, "agreement is replaceable, and nothing else waits for it"},
 	{"go.etcd.io/bbolt", []string{"tandem/cluster/quorum"}, "one package owns raft's file"},
 	{"github.com/prometheus", []string{"tandem/node"}, "metrics are a listener of the node's events"},

@@ -151,7 +151,7 @@ func (r *Ring) unlist(g *generation) {
 // putAside renames the folder of a damaged generation that is closed, or deletes
 // it if there are enough of them.
 func (r *Ring) putAside(g *generation) {
-	r.setAside.Add(1)
+	defer r.setAside.Add(1)
 	for {
 		asides := r.asides()
 		if len(asides) < asidesMax {

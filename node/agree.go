@@ -29,7 +29,26 @@ func (p *peers) services() map[string]xfer.Handler {
 	if n.keeper != nil {
 		services[xfer.ServicePull] = xfer.ServePull(kvHolder{n.keeper}, n.metrics.gaveBlock)
 	}
+	for name, serve := range services {
+		services[name] = p.whenReady(serve)
+	}
 	return services
+}
+
+// whenReady serves what others ask for once this node is one of them: the port is open
+// before.
+func (p *peers) whenReady(serve xfer.Handler) xfer.Handler {
+	return func(ctx context.Context, s *xfer.Stream) error {
+		select {
+		case <-p.ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if p.node.peers == nil {
+			return errStopping // it could not become one
+		}
+		return serve(ctx, s)
+	}
 }
 
 func (p *peers) quorumConfig() quorum.Config {

@@ -170,7 +170,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx), n.keeper.close())
 	}
 	n.addr = listener.Addr().String()
-	if n.peers, err = n.openPeers(); err != nil {
+	if err = n.openPeers(); err != nil {
 		var taken *portsTaken
 		if !errors.As(err, &taken) {
 			n.stop()

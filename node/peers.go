@@ -32,7 +32,7 @@ type peers struct {
 	cluster  *cluster.Cluster
 	quorum   *quorum.Quorum
 	rafts    chan net.Conn // streams for raft that others opened
-	ready    chan struct{} // closed once the fields above are set
+	ready    chan struct{} // closed once the fields above, and Node.peers, are set
 	bulk     *bulkWays
 	over     chan struct{} // closed when no more streams for raft are taken
 	overOnce sync.Once
@@ -76,7 +76,9 @@ func (e *portsTaken) Error() string {
 
 // openPeers opens the ports for other nodes and begins to look for them. A *portsTaken
 // leaves the node alone.
-func (n *Node) openPeers() (*peers, error) {
+//
+// n.peers is set before p.ready is closed, and what others ask for waits for that.
+func (n *Node) openPeers() error {
 	p := &peers{node: n, rafts: make(chan net.Conn), ready: make(chan struct{}), over: make(chan struct{})}
 	ready := sync.OnceFunc(func() { close(p.ready) })
 	defer ready()
@@ -91,21 +93,22 @@ func (n *Node) openPeers() (*peers, error) {
 	link := xfer.Config{Self: self, Identity: linkIdentity{n.identity}, Listen: n.cfg.Peer, Address: p.addresses, Logger: n.log, Cluster: n.identity.ClusterKeyID(), Program: Version,
 		ResetKey: &reset, Handlers: p.services(), Buffers: p.smallBuffers}
 	if p.link, err = xfer.Listen(link); err != nil {
-		return nil, n.orPortsTaken("--peer", n.cfg.Peer, defaultPeer, err)
+		return n.orPortsTaken("--peer", n.cfg.Peer, defaultPeer, err)
 	}
 	_, port, _ := net.SplitHostPort(p.link.Addr())
 	gossip := cluster.Config{Self: member.Member{ID: self, Name: n.cfg.Name, Version: Version, Role: n.wantedRole(), State: member.Alive, Peer: []string{":" + port}, API: n.shownURL(), Started: n.started},
 		Identity: n.identity, Bind: n.cfg.Gossip, Advertise: n.cfg.Advertise, Join: n.cfg.Join, DataDir: n.cfg.DataDir, Logger: n.log, Changed: p.changed, DeadAfter: n.cfg.DeadAfter}
 	if p.cluster, err = cluster.Start(gossip); err != nil {
 		ready()
-		return nil, errors.Join(n.orPortsTaken("--gossip", n.cfg.Gossip, defaultGossip, err), p.close())
+		return errors.Join(n.orPortsTaken("--gossip", n.cfg.Gossip, defaultGossip, err), p.close())
 	}
 	if p.quorum, err = quorum.Start(p.quorumConfig()); err != nil {
 		ready() // changed waits for it, and close for changed
-		return nil, errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
+		return errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
 	}
 	p.quorum.Watch(p.agreed)
-	return p, nil
+	n.peers = p
+	return nil
 }
 
 // agreed takes over what the nodes have agreed on.
