@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,7 +150,7 @@ func TestBulkRemembersFailures(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		runtime.Gosched()
 	}
 }
 
@@ -184,7 +185,7 @@ func TestBulkConnectionRetires(t *testing.T) {
 	}
 	io.Copy(io.Discard, s)
 	s.Close()
-	for deadline := time.Now().Add(20 * time.Second); len(peerOf(a, 2).Bulk)+len(peerOf(b, 1).Bulk) > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); len(peerOf(a, 2).Bulk)+len(peerOf(b, 1).Bulk) > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v, %+v", peerOf(a, 2), peerOf(b, 1))
 		}

@@ -62,7 +62,7 @@ func TestMessages(t *testing.T) {
 }
 
 var sampleFrames = []frame{
-	{Type: frameHello, Hello: hello{Versions: Versions{1, 2}, Cluster: "abc", Node: nodeID(1), Program: "0.4.0", Instance: 7, Stamp: 9, Streams: 256, Idle: 3500 * time.Millisecond}},
+	{Type: frameHello, Hello: hello{Versions: Versions{1, 2}, Cluster: "abc", Node: nodeID(1), Program: "0.4.0", Instance: 7, Stamp: 9, Streams: 256, Idle: 3500 * time.Millisecond, Lane: 1}},
 	{Type: frameRefuse, Code: CodeVersion, Text: "no"},
 	{Type: framePing, Nonce: 1 << 60, Pad: 30},
 	{Type: framePong, Nonce: 3},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -179,7 +180,7 @@ func atRest(t *testing.T, h *testHolder, s *testSink) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d blocks are still leased", h.leased())
 		}
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	if s.rooms != 0 {
 		t.Errorf("%d rooms were neither taken nor dropped", s.rooms)
