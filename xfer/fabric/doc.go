@@ -34,7 +34,7 @@
 // name that was asked for. Handlers of signals stay as they were.
 //
 // Errors to match: ErrNotBuilt, ErrNoLibrary, ErrNoProvider, ErrMismatch, ErrBounds,
-// ErrTooManyPeers, ErrClosed, ErrUnfenced, *Error.
+// ErrTooManyPeers, ErrUnreachable, ErrClosed, ErrUnfenced, *Error.
 //
 // Start reading in fabric.go, then peer.go and shim.h.
 package fabric

@@ -17,14 +17,15 @@ import (
 
 // Endpoint owns a registered region: peers read it, and Read writes to it.
 type Endpoint struct {
-	options  Options // with the provider that was chosen
-	region   []byte
-	info     Info
-	log      *slog.Logger
-	reading  *domain         // of the clients of all peers
-	ctx      context.Context // ends with Close; reads end at their next look
-	end      context.CancelCauseFunc
-	readTime time.Duration // ReadTimeMax; tests shorten it
+	options Options // with the provider that was chosen
+	region  []byte
+	info    Info
+	log     *slog.Logger
+	reading *domain         // of the clients of all peers
+	ctx     context.Context // ends with Close; reads end at their next look
+	end     context.CancelCauseFunc
+	// readTime and connectTime are ReadTimeMax and ConnectTimeMax; tests shorten them.
+	readTime, connectTime time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -49,7 +50,7 @@ func Open(o Options) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{options: o, region: o.Region, log: o.Log, reading: reading, readTime: ReadTimeMax}
+	e := &Endpoint{options: o, region: o.Region, log: o.Log, reading: reading, readTime: ReadTimeMax, connectTime: ConnectTimeMax}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -79,10 +80,9 @@ func (e *Endpoint) Local() Local {
 
 // Rotate cuts all peers off, and lets them read the region at another address under
 // another key. Once it has returned, reads with the Local before get nothing more of the
-// region (over shm, which does not check keys, they may): they fail, or end by their own
-// deadline where the provider dials the old address for ever. It is also the remedy if
-// peers report that their reads hang. If it fails, nobody can read the region until it
-// succeeds.
+// region (over shm, which does not check keys, they may): they fail, after
+// ConnectTimeMax at the latest. It is also the remedy if peers report that their reads
+// hang. If it fails, nobody can read the region until it succeeds.
 func (e *Endpoint) Rotate() (Local, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

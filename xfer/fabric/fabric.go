@@ -17,6 +17,9 @@ const (
 	Window = 16
 	// ReadTimeMax is the longest that a Read takes, whatever its context allows.
 	ReadTimeMax = 30 * time.Second
+	// ConnectTimeMax is the longest that a Read waits for a connection: providers try
+	// for ever, also where nobody listens any more.
+	ConnectTimeMax = 3 * time.Second
 	// PeersMax is how many peers an Endpoint has: each costs descriptors, and with
 	// hardware a queue pair.
 	PeersMax = 64
@@ -40,6 +43,9 @@ var (
 	ErrTooManyPeers = errors.New("too many peers to read from")
 	// ErrClosed says that the endpoint or the peer was closed here.
 	ErrClosed = errors.New("the fabric endpoint is closed")
+	// ErrUnreachable says that there was no connection to the peer in ConnectTimeMax: it
+	// is gone, has rotated, or its address does not lead to it from here.
+	ErrUnreachable = errors.New("no connection to the peer")
 	// ErrUnfenced says that an endpoint could not be closed: data may still be
 	// written to the memory that was given to Read. That memory, and the region
 	// after Close, must not be used again or unmapped while the process lives.

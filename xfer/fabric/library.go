@@ -79,9 +79,11 @@ func Providers() ([]Info, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("fabric: providers: %w", asError(&fault))
 	}
-	infos := make([]Info, n)
-	for i := range infos {
-		infos[i] = asInfo(&found[i])
+	var infos []Info
+	for i := range found[:n] {
+		if info := asInfo(&found[i]); !crashes(info.Provider, uint32(C.fab_version())) {
+			infos = append(infos, info)
+		}
 	}
 	return infos, nil
 }
@@ -127,6 +129,9 @@ func openDomain(o Options, serves bool) (*domain, error) {
 }
 
 func openDomainLocked(o Options, serves bool) (*domain, error) {
+	if crashes(o.Provider, uint32(C.fab_version())) {
+		return nil, crashFault(o.Provider)
+	}
 	provider := C.CString(o.Provider)
 	defer C.free(unsafe.Pointer(provider))
 	if !hasIP(o.Provider) {
@@ -155,6 +160,10 @@ func openDomainLocked(o Options, serves bool) (*domain, error) {
 	return d, nil
 }
 
+func crashFault(provider string) error {
+	return fmt.Errorf(`%w: %q before libfabric 1.18 crashes when a peer goes away: use "net", or a later libfabric`, ErrNoProvider, provider)
+}
+
 // openFault says why a provider could not be opened. instead is another that came.
 func openFault(o Options, err *Error, instead string) error {
 	if err.Code != codeNoData {
@@ -163,6 +172,9 @@ func openFault(o Options, err *Error, instead string) error {
 	where := ""
 	if o.Address != "" {
 		where = " at " + o.Address
+	}
+	if crashes(instead, uint32(C.fab_version())) {
+		return crashFault(instead)
 	}
 	if instead != "" {
 		return fmt.Errorf("%w: asked for %q%s, this libfabric offers %q: give its full name at both ends", ErrNoProvider, o.Provider, where, instead)

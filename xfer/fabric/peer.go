@@ -106,10 +106,14 @@ func (p *Peer) read(ctx context.Context, pieces []C.fab_piece) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
+	start := time.Now()
 	for {
 		done, err := p.step(pieces)
 		if done {
 			return nil
+		}
+		if err == nil && C.fab_client_posted(p.client) == 0 && time.Since(start) > p.e.connectTime {
+			err = ErrUnreachable
 		}
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)

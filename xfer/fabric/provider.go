@@ -44,6 +44,13 @@ func hasIP(provider string) bool {
 	return slices.Contains([]string{"verbs", "tcp", "net", "sockets", "udp"}, core)
 }
 
+// crashes tells whether a provider takes the process with it when a read ends while its
+// answer arrives, as it does when the peer is killed or a deadline is over. rxm over
+// sockets follows a nil pointer then, before 1.18.
+func crashes(provider string, version uint32) bool {
+	return strings.HasSuffix(provider, ";ofi_rxm") && !isRDMA(provider) && version < 1<<16|18
+}
+
 // protocols are the numbers of enum fi_proto in rdma/fabric.h that can come back;
 // headers older than a protocol do not have its name.
 var protocols = map[uint32]string{

@@ -59,9 +59,10 @@ struct fab_domain {
 
 struct fab_client {
 	fab_domain *shared;
-	// Where memory need not be registered for our own reads, a domain of its own.
-	// net of 1.17 loses answers in all endpoints of a domain after one was closed with
-	// reads in flight.
+	// Where memory need not be registered for our own reads, a domain of its own: a
+	// domain is not used again after a read has failed. net of 1.17 frees the record
+	// of a read twice if its answer was cut short; then two reads of that domain, to
+	// whatever peer, share one, and wait for ever.
 	struct fid_domain *own;
 	struct fid_ep *ep;
 	struct fid_cq *cq;
@@ -497,6 +498,11 @@ void fab_client_begin(fab_client *c)
 size_t fab_client_arrived(const fab_client *c)
 {
 	return c->arrived;
+}
+
+size_t fab_client_posted(const fab_client *c)
+{
+	return c->posted;
 }
 
 // post fills the window. It returns -FI_EAGAIN if the provider wants to be asked

@@ -85,6 +85,9 @@ void fab_client_begin(fab_client *c);
 // same pieces. After an error the client must be closed: pieces may be in flight.
 int fab_client_step(fab_client *c, const fab_piece *pieces, size_t count, uint64_t key, int slice_us, fab_error *err);
 size_t fab_client_arrived(const fab_client *c);
+// fab_client_posted is how many pieces the provider has taken. Before there is a
+// connection it takes none, and tries to connect for ever.
+size_t fab_client_posted(const fab_client *c);
 // fab_client_close ends what is in flight. Once it has returned 0 nothing is written
 // to local memory any more, whatever the peer sends. If it fails, that is not known;
 // the client must not be used again and its memory stays.
