@@ -115,6 +115,7 @@ type Cluster struct {
 	joins     chan struct{} // one for each node that is dialled back
 	spread    chan struct{} // this node says something new of itself
 	wake      chan struct{} // the joiner has a reason to look again
+	updating  sync.Mutex    // held by update
 
 	mu      sync.Mutex
 	self    member.Member
@@ -363,12 +364,20 @@ func (c *Cluster) metaOf(m member.Member, leaving bool) meta {
 	}
 }
 
+// update has gossip carry what this node says of itself, and waits until it begins to.
+// memberlist reads its own entry there without a lock: one goroutine at a time.
+func (c *Cluster) update(within time.Duration) error {
+	c.updating.Lock()
+	defer c.updating.Unlock()
+	return c.list.UpdateNode(within)
+}
+
 // spreadLoop has gossip carry what this node says of itself.
 func (c *Cluster) spreadLoop() {
 	for {
 		select {
 		case <-c.spread:
-			if err := c.list.UpdateNode(2 * c.cfg.Pace); err != nil {
+			if err := c.update(2 * c.cfg.Pace); err != nil {
 				c.log.Debug("gossip: an update goes out later", "error", err)
 			}
 		case <-c.ctx.Done():

@@ -25,7 +25,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	if err := c.list.UpdateNode(c.cfg.Pace); err != nil {
+	if err := c.update(c.cfg.Pace); err != nil {
 		c.log.Debug("gossip: the goodbye goes out later", "error", err)
 	}
 	told := make(chan struct{})
