@@ -162,3 +162,65 @@ func TestRingWhoseKeysCannotBeWritten(t *testing.T) {
 		r = openTestRing(t, dir, RingOptions{Bytes: 32 << 20})
 	}
 }
+
+// A block whose key points into another's place makes its generation damaged, although
+// the key is right by itself and lies within the file.
+func TestRingSetsBlocksWithinOthersAside(t *testing.T) {
+	t.Parallel()
+	m := newRingMaker(4, 64)
+	chain := m.chain(1, 4)
+	open := ringDir(t)
+	r := openTestRing(t, open, RingOptions{Bytes: 32 << 20})
+	put(t, r, chain[:3]...)
+	<-r.pen
+	err := writeKeys(r.active.db, []diskBlock{{chain[3].Header.ID, diskMetaOf(chain[3].Header), 100}})
+	r.pen <- struct{}{}
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := ringDir(t)
+	copyFolder(t, killed, open)
+	closeRing(t, r)
+	for _, dir := range []string{killed, open} {
+		r := openTestRing(t, dir, RingOptions{Bytes: 32 << 20})
+		if s := r.Stats(); s.SetAside != 1 || s.Blocks != 0 {
+			t.Errorf("killed is %t: %+v; wanted one generation set aside", dir == killed, s)
+		}
+		put(t, r, chain...)
+		for _, rec := range chain {
+			if !m.verify(t, r, rec.Header.ID) {
+				t.Error("a block that was stored anew is not found")
+			}
+		}
+	}
+}
+
+// Small blocks end a generation before Badger's memtable is full: it would become a
+// table then, for which no room is reserved.
+func TestRingOfSmallBlocksWritesNoTable(t *testing.T) {
+	t.Parallel()
+	dir := ringDir(t)
+	m := newRingMaker(1, 2) // 512 bytes
+	r := openTestRing(t, dir, RingOptions{Bytes: 32 << 20})
+	chain := m.chain(1, 3*r.geo.entries)
+	for batch := range slices.Chunk(chain, 100) {
+		put(t, r, batch...)
+		for _, name := range ringFiles(t, dir) {
+			if filepath.Ext(name) == ".sst" {
+				t.Fatalf("there is a table: %s", name)
+			}
+		}
+	}
+	if n := r.Stats().Generations; n < 3 {
+		t.Errorf("%d blocks are in %d generations; one holds %d", len(chain), n, r.geo.entries)
+	}
+	for range 2 {
+		for _, rec := range chain {
+			if !m.verify(t, r, rec.Header.ID) {
+				t.Fatalf("block at %d is not found", rec.Header.Start)
+			}
+		}
+		closeRing(t, r)
+		r = openTestRing(t, dir, RingOptions{Bytes: 32 << 20})
+	}
+}

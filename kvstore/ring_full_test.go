@@ -172,6 +172,12 @@ func TestRingWritesInPart(t *testing.T) {
 		Now: func() time.Time { return time.Unix(later.Load(), 0) }})
 	before, next := m.chain(1, 3), m.chain(2, 2)
 	put(t, r, before...)
+	// The keeper must not meet the full disk: nothing would be written for a time.
+	until(t, r, "the next generation is prepared", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.mu.next != nil
+	})
 	<-r.pen
 	g := r.active
 	const pages = 5
