@@ -18,9 +18,10 @@ func diskFree(dir string) (free, size int64, err error) {
 }
 
 // allocateDisk gives [from, from+n) of a file real room, without changing its
-// length. Badger writes through a mapping: a page that finds no room there ends
-// the process, so room is made first. File systems that cannot do that keep the
-// spare room only. The error matches ENOSPC if there is none.
+// length. Badger writes its log of keys through a mapping: a page that finds no room
+// there ends the process, so room is made first. In a data file it keeps the budget
+// ahead of what is written. File systems that cannot do that keep the spare room only.
+// The error matches ENOSPC if there is none.
 func allocateDisk(f *os.File, from, n int64) error {
 	err := retryInterrupted(func() error { return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, n) })
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {

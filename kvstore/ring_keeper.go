@@ -149,7 +149,8 @@ func (r *Ring) unlist(g *generation) {
 }
 
 // putAside renames the folder of a damaged generation that is closed, or deletes
-// it if there are enough of them.
+// it if there are enough of them. It is counted at the end: whoever sees the count
+// finds the folder.
 func (r *Ring) putAside(g *generation) {
 	defer r.setAside.Add(1)
 	for {
