@@ -198,9 +198,10 @@ func TestRotateUnderReads(t *testing.T) {
 }
 
 // readUntil reads all of the holder's region again and again until that fails, and
-// tells begun when the first read is done.
+// tells begun when the first read is done or has failed.
 func readUntil(ctx context.Context, p *Peer, ops []Op, begun func()) error {
 	once := sync.OnceFunc(begun)
+	defer once()
 	for {
 		if err := p.Read(ctx, ops); err != nil {
 			return err
