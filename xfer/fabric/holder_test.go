@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -163,6 +164,11 @@ func startHolder(t testing.TB, provider string, bytes int) *holder {
 		cmd.Process.Signal(syscall.SIGCONT)
 		cmd.Process.Kill()
 		cmd.Wait()
+		// shm's file of a process that was killed.
+		left, _ := filepath.Glob(fmt.Sprintf("/dev/shm/%d:*", cmd.Process.Pid))
+		for _, name := range left {
+			os.Remove(name)
+		}
 	})
 	h := &holder{cmd: cmd, in: in, lines: bufio.NewScanner(out), bytes: bytes}
 	h.local = h.readLocal(t)
