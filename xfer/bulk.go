@@ -96,8 +96,9 @@ func (l *Link) bulkConnection(ctx context.Context, to member.ID, key bulkKey) (*
 		}
 		switch {
 		case w.conn != nil && w.conn.ctx.Err() == nil:
+			c := w.conn // forget may clear it from now on
 			l.mu.Unlock()
-			return w.conn, nil
+			return c, nil
 		case w.dialling == nil && w.failed != nil && time.Since(w.failedAt) < bulkFailedFor:
 			err := w.failed
 			l.mu.Unlock()

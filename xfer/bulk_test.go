@@ -176,6 +176,34 @@ func TestBulkConnectionLost(t *testing.T) {
 	}
 }
 
+// A connection may be lost at any moment while others take it from the pool.
+func TestBulkConnectionLostAsTaken(t *testing.T) {
+	a, _, _ := bulkPair(t, nil)
+	key := bulkKey{TCP, 1}
+	for range 20 {
+		c, err := a.bulkConnection(t.Context(), nodeID(2), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all, begun sync.WaitGroup
+		begun.Add(4)
+		for range 4 {
+			all.Go(func() {
+				begun.Done()
+				for c.ctx.Err() == nil {
+					if c, err := a.bulkConnection(t.Context(), nodeID(2), key); c == nil && err == nil {
+						t.Error("neither a connection nor an error")
+						return
+					}
+				}
+			})
+		}
+		begun.Wait()
+		c.fail(c.lostBecause("the test cut it", nil), nil)
+		all.Wait()
+	}
+}
+
 // Connections for data that nobody uses are closed.
 func TestBulkConnectionRetires(t *testing.T) {
 	a, b, _ := bulkPair(t, func(_ int, c *Config) { c.Timings.RetireBulk = 300 * time.Millisecond })
