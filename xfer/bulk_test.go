@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"tandem/cluster/member"
 )
 
 // pouring sends bytes until the puller has enough.
@@ -173,6 +175,46 @@ func TestBulkConnectionLost(t *testing.T) {
 	}
 	if p := peerOf(a, 2); len(p.Bulk) > 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A node that is dropped while it is dialled gets no second connection for a lane
+// beside the first: nobody would close that one.
+func TestDropWhileDiallingBulk(t *testing.T) {
+	for _, way := range []Transport{QUIC, TCP} {
+		t.Run(string(way), func(t *testing.T) {
+			a, b, book := bulkPair(t, nil)
+			hold := make(chan struct{})
+			asked := make(chan struct{}, 8)
+			addrs := book.get(nodeID(2))
+			a.cfg.Address = func(_ member.ID) []string { asked <- struct{}{}; <-hold; return addrs }
+			results := make(chan error, 2)
+			pull := func() {
+				s, err := a.OpenBulk(within(t, 10*time.Second), nodeID(2), "count", way, 0)
+				if err == nil {
+					defer s.Close()
+				}
+				results <- err
+			}
+			go pull()
+			<-asked
+			a.Drop(nodeID(2))
+			go pull()
+			select {
+			case <-asked:
+			case <-time.After(500 * time.Millisecond):
+			}
+			close(hold)
+			for range 2 {
+				if err := <-results; err != nil {
+					t.Error(err)
+				}
+			}
+			if n := len(asked); n != 0 {
+				t.Errorf("%d more attempts", n)
+			}
+			until(t, "one connection there", 5*time.Second, func() bool { p := peerOf(b, 1); return len(p.Bulk) == 1 && p.Bulk[0].Connections == 1 })
+		})
 	}
 }
 

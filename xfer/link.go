@@ -309,7 +309,7 @@ func (l *Link) Drop(id member.ID) {
 	var conns []*conn
 	if p := l.peers[id]; p != nil {
 		conns = p.allLocked()
-		if p.dialling == nil {
+		if !p.diallingLocked() {
 			delete(l.peers, id)
 		}
 	}

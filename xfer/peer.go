@@ -59,6 +59,17 @@ func (l *Link) peerLocked(id member.ID) *peer {
 	return p
 }
 
+// diallingLocked tells whether an attempt is in progress. It puts its connection into
+// this entry: in another one it could push out a connection that nobody would close.
+func (p *peer) diallingLocked() bool {
+	for _, w := range p.bulk {
+		if w.dialling != nil {
+			return true
+		}
+	}
+	return p.dialling != nil
+}
+
 // bestLocked is the connection for new streams: both ends order them in the same
 // way, so the others can be retired. Suspects are passed over.
 func (p *peer) bestLocked(now time.Time) *conn {
