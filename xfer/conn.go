@@ -160,10 +160,10 @@ func (c *conn) open(ctx context.Context, service string, within time.Duration) (
 	}
 	select {
 	case c.places <- struct{}{}:
-	case <-c.ctx.Done():
-		return nil, context.Cause(c.ctx)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("open %s of node %s: %d streams are open, the most that it takes: %w", service, c.peer.Short(), cap(c.places), context.Cause(ctx))
+	default:
+		if err := c.awaitPlace(ctx, service); err != nil {
+			return nil, err
+		}
 	}
 	s, err := c.openPlaced(ctx, service)
 	if err != nil {
@@ -179,6 +179,18 @@ func (c *conn) open(ctx context.Context, service string, within time.Duration) (
 	}
 	s.SetWriteDeadline(time.Time{})
 	return s, nil
+}
+
+// awaitPlace waits until one of the streams that use up all places is over.
+func (c *conn) awaitPlace(ctx context.Context, service string) error {
+	select {
+	case c.places <- struct{}{}:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("open %s of node %s: %d streams are open, the most that it takes: %w", service, c.peer.Short(), cap(c.places), context.Cause(ctx))
+	}
 }
 
 func (c *conn) openPlaced(ctx context.Context, service string) (*Stream, error) {

@@ -365,6 +365,43 @@ func TestStreamLimit(t *testing.T) {
 	})
 }
 
+// endingContext ends right after the first question whether it has.
+type endingContext struct {
+	context.Context
+	asked bool
+}
+
+func (c *endingContext) Err() error {
+	if !c.asked {
+		c.asked = true
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// That all places are used up is said only where they are.
+func TestOpenAsContextEnds(t *testing.T) {
+	transports(t, func(t *testing.T, from, to *Link) {
+		to.Handle("echo", echoMessages)
+		mustCall(t, from, to.cfg.Self)
+		c, err := from.connection(t.Context(), to.cfg.Self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 50 {
+			s, err := c.open(&endingContext{Context: ended}, "echo", 0)
+			if err == nil {
+				s.Close()
+			} else if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "the most that it takes") {
+				t.Fatalf("places are free: %v", err)
+			}
+		}
+		noStreams(t, from, to)
+	})
+}
+
 // Thousands of streams that end in all ways leave nothing behind.
 func TestChurn(t *testing.T) {
 	transports(t, func(t *testing.T, from, to *Link) {
