@@ -247,7 +247,11 @@ func TestChatAccepts(t *testing.T) {
 				c.Tools = []chat.Tool{{Name: "f", Description: "d", Parameters: json.RawMessage(`{"type":"object"}`), Strict: true}, {Name: "g"}}
 				c.ToolChoice.Mode = "auto"
 			}},
-		"tool choice": {`"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false`,
+		"one call": {`"tools":[{"type":"function","function":{"name":"f"}}],"parallel_tool_calls":false`,
+			func(c *call) {
+				c.Tools, c.ToolChoice, c.ParallelToolCalls = []chat.Tool{{Name: "f"}}, chat.ToolChoice{Mode: "auto"}, false
+			}},
+		"a named tool is called once": {`"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}}`,
 			func(c *call) {
 				c.Tools, c.ToolChoice, c.ParallelToolCalls = []chat.Tool{{Name: "f"}}, chat.ToolChoice{Mode: "function", Name: "f"}, false
 			}},

@@ -33,6 +33,8 @@ func decodeChat(body []byte) (*call, error) {
 	c.ToolChoice = o.toolChoice(c.Tools)
 	c.ParallelToolCalls = true
 	o.flag("parallel_tool_calls", &c.ParallelToolCalls)
+	// A function that is named is called once, whatever the model would go on with.
+	c.ParallelToolCalls = c.ParallelToolCalls && c.ToolChoice.Mode != "function"
 	c.Sampling = openAIDefaults()
 	o.sampling(&c.Sampling)
 	o.chatLogprobs(&c.Sampling)
