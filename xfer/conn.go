@@ -71,13 +71,10 @@ type ping struct {
 func newConn(l *Link, peer member.ID, kind Transport, n lane, sess session, control rawStream, dialled bool, theirs hello) *conn {
 	now := time.Now()
 	c := &conn{link: l, peer: peer, kind: kind, lane: n, sess: sess, control: control, dialled: dialled, theirs: theirs, since: now, idleSince: now, floor: now,
-		places: make(chan struct{}, min(theirs.Streams, StreamsMax)), opening: make(chan struct{}, 1), awake: make(chan struct{}, 1),
+		places: make(chan struct{}, min(int(min(theirs.Streams, StreamsMax)), n.streamsMax())), opening: make(chan struct{}, 1), awake: make(chan struct{}, 1),
 		streams: map[uint64]*Stream{}, early: map[uint64][]frame{}, pings: map[uint64]*ping{}}
-	c.deadAfter = min(l.cfg.Timings.DeadAfter, theirs.Idle)
-	if n != controlLane {
-		c.deadAfter *= bulkPatience
-	}
-	c.keepAlive = min(l.cfg.Timings.KeepAlive, c.deadAfter/3)
+	c.deadAfter = n.patience(min(l.cfg.Timings.DeadAfter, theirs.Idle))
+	c.keepAlive = min(n.patience(l.cfg.Timings.KeepAlive), c.deadAfter/3)
 	c.ctx, c.cancel = context.WithCancelCause(l.ctx)
 	if !sess.ours(control.id()) {
 		c.highest, c.seen = control.id(), true
@@ -262,6 +259,11 @@ func (c *conn) admit(raw rawStream) error {
 		c.mu.Unlock()
 		s.cancel(nil)
 		return nil
+	}
+	if c.lane != controlLane && c.dialled {
+		c.mu.Unlock()
+		s.cancel(nil)
+		return protocolErrorf("it opened stream %d on a connection for data, which only the dialler may do", id)
 	}
 	if c.sess.ours(id) || c.seen && id <= c.highest {
 		c.mu.Unlock()

@@ -9,7 +9,9 @@
 // yamux where QUIC does not connect; that is said, and QUIC is tried again. Two that
 // dial each other at once get two connections: both work, both ends prefer the same
 // one, and the other is retired. A node's streams to itself take a pipe in memory and
-// behave alike. The format is in docs/wire.md.
+// behave alike. Data that is not to delay tokens has connections of its own, one for
+// each transport and lane (OpenBulk); only who dialled them opens streams on them. The
+// format is in docs/wire.md.
 //
 // Goroutines. A Link has two that accept and one that tends the pool; a connection
 // has four (conn), each attempt to connect one and one more for each address, each
@@ -23,7 +25,7 @@
 // all of them were read; no goroutine of a connection waits for a handler or for a
 // reader of a stream; every byte of a peer meets a limit of limits.go before memory is
 // taken for it. A silent peer ends its connection, and with it all its streams, within
-// 5 s.
+// 5 s, and within 15 s on a connection for data, whose pings share a queue with it.
 //
 // Errors to match: *RemoteError, *PeerLostError, *UnreachableError, *RefusedError,
 // *CancelledError, *MessageTooLongError, ErrPeerDone, ErrClosed, net.ErrClosed.

@@ -18,8 +18,18 @@ import (
 
 // hello is what this link says of itself.
 func (l *Link) hello(stamp uint64, n lane) hello {
-	return hello{Lane: n, Versions: l.cfg.Versions, Cluster: l.cfg.Cluster, Node: l.cfg.Self, Program: l.cfg.Program,
-		Instance: l.instance, Stamp: stamp, Streams: StreamsMax, Idle: l.cfg.Timings.DeadAfter}
+	return hello{Versions: l.versions(n), Cluster: l.cfg.Cluster, Node: l.cfg.Self, Program: l.cfg.Program,
+		Instance: l.instance, Stamp: stamp, Streams: uint32(n.streamsMax()), Idle: l.cfg.Timings.DeadAfter, Lane: n}
+}
+
+// versions are those that this link speaks on a lane. Who knows no lanes finds no
+// common version for data: it would take the connection for one of control.
+func (l *Link) versions(n lane) Versions {
+	v := l.cfg.Versions
+	if n != controlLane {
+		v.Min = max(v.Min, bulkVersion)
+	}
+	return v
 }
 
 // greetDialled says hello first and reads the answer.
@@ -43,9 +53,12 @@ func (l *Link) greetDialled(ctx context.Context, sess session, kind Transport, n
 	if f.Type != frameHello {
 		return nil, protocolErrorf("a control frame of type %d in place of a hello", f.Type)
 	}
-	version, err := l.judge(f.Hello, peer, sess.remote().String())
+	version, err := l.judge(f.Hello, n, peer, sess.remote().String())
 	if err != nil {
 		return nil, refuse(sess, control, err)
+	}
+	if f.Hello.Lane != n {
+		return nil, protocolErrorf("lane %d in answer to a hello of lane %d", f.Hello.Lane, n)
 	}
 	c := newConn(l, peer, kind, n, sess, control, true, f.Hello)
 	c.version, c.stamp = version, stamp
@@ -68,14 +81,22 @@ func (l *Link) greetAccepted(ctx context.Context, sess session, kind Transport, 
 	if f.Type != frameHello {
 		return nil, protocolErrorf("a control frame of type %d in place of a hello", f.Type)
 	}
-	version, err := l.judge(f.Hello, peer, sess.remote().String())
+	addr := sess.remote().String()
+	version, err := l.judge(f.Hello, controlLane, peer, addr)
 	if err != nil {
 		return nil, refuse(sess, control, err)
 	}
-	if _, err := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(f.Hello.Stamp, f.Hello.Lane)})); err != nil {
+	n := f.Hello.Lane
+	if version < bulkVersion {
+		n = controlLane
+	}
+	if err := l.roomFor(f.Hello, n, addr); err != nil {
+		return nil, refuse(sess, control, err)
+	}
+	if _, err := control.Write(appendFrame(nil, frame{Type: frameHello, Hello: l.hello(f.Hello.Stamp, n)})); err != nil {
 		return nil, deeper(sess, err)
 	}
-	c := newConn(l, peer, kind, f.Hello.Lane, sess, control, false, f.Hello)
+	c := newConn(l, peer, kind, n, sess, control, false, f.Hello)
 	c.version, c.stamp = version, f.Hello.Stamp
 	return c, nil
 }
@@ -95,11 +116,12 @@ func wakeAt(ctx context.Context, control rawStream) func() {
 	}
 }
 
-// judge compares the hello of a peer with this node. Its sentences are shown on both
-// sides, so they name both nodes.
-func (l *Link) judge(h hello, peer member.ID, addr string) (version uint16, err error) {
+// judge compares the hello of a peer with this node, which has said what it speaks on
+// lane n. Its sentences are shown on both sides, so they name both nodes.
+func (l *Link) judge(h hello, n lane, peer member.ID, addr string) (version uint16, err error) {
 	refused := &RefusedError{Peer: peer, Addr: addr}
-	version, common := l.cfg.Versions.common(h.Versions)
+	ours := l.versions(n)
+	version, common := ours.common(h.Versions)
 	self := l.cfg.Self.Short()
 	switch {
 	case h.Node == l.cfg.Self:
@@ -110,7 +132,7 @@ func (l *Link) judge(h hello, peer member.ID, addr string) (version uint16, err 
 		refused.Text = fmt.Sprintf("its hello says node %s, its certificate node %s: start it again", h.Node.Short(), peer.Short())
 	case !common:
 		refused.Code = CodeVersion
-		refused.Text = fmt.Sprintf("node %s (program %s) speaks %v, node %s (program %s) %v: update the older program", self, l.cfg.Program, l.cfg.Versions, h.Node.Short(), h.Program, h.Versions)
+		refused.Text = fmt.Sprintf("node %s (program %s) speaks %v, node %s (program %s) %v: update the older program", self, l.cfg.Program, ours, h.Node.Short(), h.Program, h.Versions)
 	case h.Cluster != l.cfg.Cluster:
 		refused.Code = CodeCluster
 		refused.Text = fmt.Sprintf("node %s belongs to cluster %s, node %s to cluster %s: give both the same --secret", self, l.cfg.Cluster, h.Node.Short(), h.Cluster)

@@ -163,6 +163,8 @@ func TestBrokenPeers(t *testing.T) {
 		{name: "no hello", before: []byte{}},
 		{name: "noise", before: []byte("GET / HTTP/1.1\r\n\r\n and so on and so on")},
 		{name: "an endless hello", before: []byte{1, 255, 255, 255, 255, 0}},
+		{name: "a lane that there is not", before: appendFrame(nil, frame{Type: frameHello, Hello: hello{Versions: Versions{1, 2}, Cluster: "cluster-a", Node: nodeID(1), Program: "x",
+			Instance: 1, Stamp: 1, Streams: 10, Idle: time.Second, Lane: lanesMax + 1}})},
 		{name: "another frame", before: appendFrame(nil, frame{Type: framePing})},
 		{name: "a second hello", after: func(t *testing.T, s session, c rawStream) { c.Write(goodHello(nodeID(1))) }, told: "second hello"},
 		{name: "a frame that is too long", after: func(t *testing.T, s session, c rawStream) { c.Write([]byte{3, 0, 1, 0, 0}) }, told: "65536 bytes"},

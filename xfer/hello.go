@@ -46,7 +46,7 @@ type hello struct {
 	Stamp    uint64        // of the dialler: ranks connections, the same on both sides
 	Streams  uint32        // that the sender accepts at once
 	Idle     time.Duration // after which the sender gives up a silent peer
-	Lane     lane          // of the dialler; from version 2 on, before it all are control
+	Lane     lane          // of the dialler; hellos of version 1 end before it
 }
 
 func appendHello(b []byte, h hello) []byte {
@@ -61,10 +61,7 @@ func appendHello(b []byte, h hello) []byte {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	if h.Lane != controlLane {
-		b = append(b, byte(h.Lane))
-	}
-	return b
+	return append(b, byte(h.Lane))
 }
 
 func readHello(r *reader) hello {

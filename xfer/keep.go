@@ -40,12 +40,16 @@ func (c *conn) keep() {
 }
 
 // silence is for how long the peer has owed a sign of life. With QUIC pings pass
-// data, and small packets prove nothing about large ones: only answers count. TCP
-// delivers in order and may have much in its buffers: every byte counts, and answers
-// have patience times as long.
+// data, and small packets prove nothing about large ones: for control only answers
+// count. Else everything that comes counts, and answers have patience times as long:
+// TCP delivers in order and may have much in its buffers; and on a QUIC connection for
+// data, streams that nobody reads here may use up its window, which answers need, too.
 func (c *conn) silence(now time.Time) time.Duration {
 	const patience = 4
-	heard := c.sess.heard()
+	var heard time.Time
+	if c.kind != QUIC || c.lane != controlLane {
+		heard = c.sess.heard()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	owed := now

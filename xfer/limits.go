@@ -30,8 +30,11 @@ const (
 	workMax      = 4 * acceptMax // control frames that wait to be written
 	connsMax     = 8             // connections of one peer
 	bulkConnsMax = 2 * lanesMax  // connections for data that one peer dials
-	helloMax     = 64            // connections that have not said hello yet
-	addressesMax = 16            // addresses of a peer that are tried
+	// bulkStreamsMax is how many streams are open on a connection for data: as many as
+	// the pulls that a node serves. Those of TCP hold 256 MiB if nobody reads them.
+	bulkStreamsMax = PullsMax
+	helloMax       = 64 // connections that have not said hello yet
+	addressesMax   = 16 // addresses of a peer that are tried
 	// writeChunkMax is how many bytes of one stream are written before others have
 	// their turn: two TLS records with the head of a yamux frame.
 	writeChunkMax  = 32<<10 - muxHeadBytes
@@ -48,10 +51,14 @@ type Timings struct {
 	Suspect   time.Duration // a ping without an answer for this long: new streams take another connection; 1.5 s
 	Open      time.Duration // for Open altogether, if its context gives more; 10 s
 	Header    time.Duration // for the header of a stream that a peer opened, and for what explains an end; 5 s
+	Retire    time.Duration // until a connection that is not preferred and has no streams is closed; 10 s
 	// RetireBulk is until a connection for data without streams is closed; 15 min, more
 	// than between two measurements of the way.
 	RetireBulk time.Duration
-	Retire     time.Duration // until a connection that is not preferred and has no streams is closed; 10 s
+	// RetryBulk is for how long a transport that gave no connection for data is not
+	// tried again; 10 s, a multiple of what an attempt takes. A new connection for
+	// control ends it sooner.
+	RetryBulk time.Duration
 }
 
 func (t Timings) withDefaults() Timings {
@@ -62,6 +69,7 @@ func (t Timings) withDefaults() Timings {
 		{&t.QUIC, 3 * time.Second}, {&t.TCP, 3 * time.Second}, {&t.Retry, time.Minute},
 		{&t.KeepAlive, time.Second}, {&t.DeadAfter, 3500 * time.Millisecond}, {&t.Suspect, 1500 * time.Millisecond},
 		{&t.Open, 10 * time.Second}, {&t.Header, 5 * time.Second}, {&t.Retire, 10 * time.Second}, {&t.RetireBulk, 15 * time.Minute},
+		{&t.RetryBulk, 10 * time.Second},
 	} {
 		if *d.of <= 0 {
 			*d.of = d.standby

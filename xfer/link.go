@@ -139,7 +139,7 @@ func Listen(cfg Config) (*Link, error) {
 		key := quic.StatelessResetKey(*cfg.ResetKey)
 		l.quic.StatelessResetKey = &key
 	}
-	incoming, err := l.quic.Listen(withALPN(cfg.Identity.ServerTLS()), quicConfig(cfg.Timings, controlLane))
+	incoming, err := l.quic.Listen(withALPN(cfg.Identity.ServerTLS()), quicAcceptConfig(cfg.Timings))
 	if err != nil {
 		l.cancel(ErrClosed)
 		l.udp.Close()

@@ -62,7 +62,8 @@ func TestMessages(t *testing.T) {
 }
 
 var sampleFrames = []frame{
-	{Type: frameHello, Hello: hello{Versions: Versions{1, 2}, Cluster: "abc", Node: nodeID(1), Program: "0.4.0", Instance: 7, Stamp: 9, Streams: 256, Idle: 3500 * time.Millisecond, Lane: 1}},
+	{Type: frameHello, Hello: hello{Versions: Versions{1, 2}, Cluster: "abc", Node: nodeID(1), Program: "0.4.0", Instance: 7, Stamp: 9, Streams: 256, Idle: 3500 * time.Millisecond}},
+	{Type: frameHello, Hello: hello{Versions: Versions{2, 2}, Cluster: "abc", Node: nodeID(1), Program: "0.4.0", Instance: 7, Stamp: 9, Streams: bulkStreamsMax, Idle: 3500 * time.Millisecond, Lane: lanesMax}},
 	{Type: frameRefuse, Code: CodeVersion, Text: "no"},
 	{Type: framePing, Nonce: 1 << 60, Pad: 30},
 	{Type: framePong, Nonce: 3},
@@ -86,6 +87,13 @@ func TestFrames(t *testing.T) {
 			t.Errorf("with later fields %+v became %+v, %v", f, got, err)
 		}
 	}
+	// Version 1 ends before the lane.
+	first := appendFrame(nil, sampleFrames[0])
+	first = first[:len(first)-1]
+	first[4]--
+	if got, err := readFrame(bytes.NewReader(first)); err != nil || got.Hello != sampleFrames[0].Hello {
+		t.Errorf("a hello without a lane: %+v, %v", got, err)
+	}
 	if f, err := readFrame(bytes.NewReader([]byte{200, 0, 0, 0, 2, 1, 2})); err != nil || f.Type != 200 {
 		t.Errorf("an unknown frame: %+v, %v", f, err)
 	}
@@ -104,6 +112,8 @@ func TestWireExamples(t *testing.T) {
 	examples := map[string][]byte{
 		"hello": appendFrame(nil, frame{Type: frameHello, Hello: hello{Versions: Versions{1, 1}, Instance: 1, Stamp: 2, Streams: 256,
 			Idle: 3500 * time.Millisecond, Cluster: "c", Node: nodeID(1), Program: "v"}}),
+		"hello for data": appendFrame(nil, frame{Type: frameHello, Hello: hello{Versions: Versions{2, 2}, Instance: 1, Stamp: 2, Streams: 64,
+			Idle: 3500 * time.Millisecond, Cluster: "c", Node: nodeID(1), Program: "v", Lane: 3}}),
 		"ping":   appendFrame(nil, frame{Type: framePing, Nonce: 7, Pad: 1}),
 		"finish": appendFrame(nil, frame{Type: frameFinish, Stream: 4, Size: 300, Stops: true, Code: CodeFailed, Text: "no"}),
 		"cancel": appendFrame(nil, frame{Type: frameCancel, Stream: 5, Code: CodeCancelled, Text: "bye"}),
@@ -140,13 +150,16 @@ func FuzzFrame(f *testing.F) {
 
 func FuzzHello(f *testing.F) {
 	f.Add(appendHello(nil, sampleFrames[0].Hello))
+	f.Add(appendHello(nil, sampleFrames[1].Hello))
+	whole := appendHello(nil, sampleFrames[0].Hello)
+	f.Add(whole[:len(whole)-1]) // as version 1 has it
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := reader{b: b}
 		h := readHello(&r)
 		if r.fault != "" {
 			return
 		}
-		if len(h.Cluster) > clusterBytesMax || len(h.Program) > programBytesMax || h.Idle < idleMin || h.Versions.Min == 0 {
+		if len(h.Cluster) > clusterBytesMax || len(h.Program) > programBytesMax || h.Idle < idleMin || h.Versions.Min == 0 || h.Lane > lanesMax {
 			t.Fatalf("%+v", h)
 		}
 		r = reader{b: appendHello(nil, h)}

@@ -13,11 +13,13 @@ import (
 // peer is what the link knows of one other node; guarded by Link.mu.
 type peer struct {
 	id       member.ID
-	conns    []*conn              // for control
-	bulk     map[bulkKey]*bulkWay // for data, that this node dials
-	bulkIn   []*conn              // for data, that the peer dialled
+	conns    []*conn // for control
 	dialling *attempt
-	changed  chan struct{} // closed and replaced with each new connection
+	changed  chan struct{} // closed and replaced with each new connection for control
+
+	bulk       map[bulkKey]*bulkLane // for data, that this node dials
+	bulkIn     []*conn               // for data, that the peer dialled
+	bulkFailed map[Transport]bulkFailure
 
 	// quicDown is since when QUIC has failed where TCP did not; zero if it has not.
 	quicDown, quicNext time.Time
@@ -53,7 +55,7 @@ type PeerStatus struct {
 func (l *Link) peerLocked(id member.ID) *peer {
 	p := l.peers[id]
 	if p == nil {
-		p = &peer{id: id, bulk: map[bulkKey]*bulkWay{}, changed: make(chan struct{})}
+		p = &peer{id: id, changed: make(chan struct{}), bulk: map[bulkKey]*bulkLane{}, bulkFailed: map[Transport]bulkFailure{}}
 		l.peers[id] = p
 	}
 	return p
@@ -62,8 +64,8 @@ func (l *Link) peerLocked(id member.ID) *peer {
 // diallingLocked tells whether an attempt is in progress. It puts its connection into
 // this entry: in another one it could push out a connection that nobody would close.
 func (p *peer) diallingLocked() bool {
-	for _, w := range p.bulk {
-		if w.dialling != nil {
+	for _, b := range p.bulk {
+		if b.dialling != nil {
 			return true
 		}
 	}
@@ -172,36 +174,17 @@ func (l *Link) adopt(c *conn) error {
 			stale = append(stale, old)
 		}
 	}
+	place := p.placeLocked
 	if c.lane != controlLane {
-		err := p.adoptBulkLocked(c)
-		l.mu.Unlock()
-		for _, old := range stale {
-			old.fail(old.lostBecause("it was started again", nil), nil)
-		}
-		if err != nil {
-			c.fail(err, &frame{Type: frameBye, Code: CodeBusy, Text: err.Error()})
-			return err
-		}
-		if !c.start() {
-			c.fail(ErrClosed, nil)
-			return ErrClosed
-		}
-		return nil
+		place = p.placeBulkLocked
 	}
-	if len(p.conns)-len(stale) >= connsMax {
+	wasDown := !p.quicDown.IsZero()
+	if err := place(c); err != nil {
 		l.mu.Unlock()
-		err := &RefusedError{Peer: c.peer, Addr: c.sess.remote().String(), Code: CodeBusy,
-			Text: fmt.Sprintf("nodes %s and %s have %d connections already: use one of them", l.cfg.Self.Short(), c.peer.Short(), connsMax)}
 		c.fail(err, &frame{Type: frameBye, Code: err.Code, Text: err.Text})
 		return err
 	}
-	p.conns = append(p.conns, c)
-	close(p.changed)
-	p.changed = make(chan struct{})
-	recovered := c.kind == QUIC && !p.quicDown.IsZero()
-	if c.kind == QUIC {
-		p.quicDown, p.quicNext, p.quicError = time.Time{}, time.Time{}, ""
-	}
+	recovered := wasDown && p.quicDown.IsZero()
 	l.mu.Unlock()
 	for _, old := range stale {
 		old.fail(old.lostBecause("it was started again", nil), nil)
@@ -213,8 +196,35 @@ func (l *Link) adopt(c *conn) error {
 		c.fail(ErrClosed, nil)
 		return ErrClosed
 	}
-	l.log.Debug("peer connected", "peer", c.peer, "addr", c.sess.remote().String(), "transport", c.kind, "dialled", c.dialled)
-	l.tell(c.peer)
+	l.log.Debug("peer connected", "peer", c.peer, "addr", c.sess.remote().String(), "transport", c.kind, "lane", c.lane, "dialled", c.dialled)
+	if c.lane == controlLane {
+		l.tell(c.peer)
+	}
+	return nil
+}
+
+// placeLocked puts a connection for control into its place, or refuses it.
+func (p *peer) placeLocked(c *conn) *RefusedError {
+	same, restarted := 0, false
+	for _, old := range p.allLocked() {
+		switch {
+		case old.theirs.Instance != c.theirs.Instance:
+			restarted = true
+		case old.lane == controlLane:
+			same++
+		}
+	}
+	if same >= connsMax {
+		return &RefusedError{Peer: c.peer, Addr: c.sess.remote().String(), Code: CodeBusy,
+			Text: fmt.Sprintf("nodes %s and %s have %d connections already: use one of them", c.link.cfg.Self.Short(), c.peer.Short(), connsMax)}
+	}
+	p.conns = append(p.conns, c)
+	close(p.changed)
+	p.changed = make(chan struct{})
+	if c.kind == QUIC {
+		p.quicDown, p.quicNext, p.quicError = time.Time{}, time.Time{}, ""
+	}
+	p.bulkAgainLocked(c, restarted)
 	return nil
 }
 
@@ -224,8 +234,8 @@ func (l *Link) forget(c *conn, err error) {
 	p := l.peers[c.peer]
 	known := false
 	if p != nil {
-		if w := p.bulk[bulkKey{c.kind, c.lane}]; w != nil && w.conn == c {
-			w.conn = nil
+		if b := p.bulk[bulkKey{c.kind, c.lane}]; b != nil && b.conn == c {
+			b.conn = nil
 		}
 		p.bulkIn = slices.DeleteFunc(p.bulkIn, func(o *conn) bool { return o == c })
 		if i := slices.Index(p.conns, c); i >= 0 {
@@ -303,9 +313,9 @@ func (l *Link) tendAt(now time.Time) {
 	}
 	var retired []*conn
 	for _, p := range l.peers {
-		for _, w := range p.bulk {
-			if w.conn != nil && w.conn.idleFor(now) >= l.cfg.Timings.RetireBulk {
-				retired = append(retired, w.conn)
+		for _, b := range p.bulk {
+			if b.conn != nil && b.conn.idleFor(now) >= l.cfg.Timings.RetireBulk {
+				retired = append(retired, b.conn)
 			}
 		}
 		best := p.bestLocked(now)

@@ -34,7 +34,7 @@ func runPeer(mode string) {
 	book := &addressBook{}
 	cfg := Config{Self: nodeID(2), Identity: newTestIdentity(tb, "secret", nodeID(2)), Listen: os.Getenv("XFER_TEST_LISTEN"), Address: book.get,
 		Cluster: "cluster-a", Program: "test", TCPOnly: mode == "tcp", ResetKey: &[32]byte{1},
-		Handlers: map[string]Handler{"echo": echoMessages, "wait": func(ctx context.Context, s *Stream) error { <-ctx.Done(); return nil }}}
+		Handlers: map[string]Handler{"echo": echoMessages, "pour": pouring, "wait": func(ctx context.Context, s *Stream) error { <-ctx.Done(); return nil }}}
 	l, err := Listen(cfg)
 	if err != nil {
 		fmt.Println("error", err)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -17,12 +18,12 @@ const alpn = "tandem/1"
 // carries. Larger ones are used after probing.
 const packetBytes = 1200
 
-// quicConfig is the same for both directions, but for windows of data: those are the
-// dialler's, who asks for it.
+// quicConfig is that of the dialler of a lane. For data its windows are large, as it is
+// who asks for data, and the peer opens no streams.
 func quicConfig(t Timings, n lane) *quic.Config {
 	c := &quic.Config{
 		HandshakeIdleTimeout:           t.QUIC,
-		MaxIdleTimeout:                 t.DeadAfter + t.DeadAfter/8, // the pings notice it first and say why
+		MaxIdleTimeout:                 n.patience(t.DeadAfter) * 9 / 8, // the pings notice it first and say why
 		InitialStreamReceiveWindow:     StreamBufferMax,
 		MaxStreamReceiveWindow:         StreamBufferMax,
 		InitialConnectionReceiveWindow: ConnBufferMax,
@@ -32,9 +33,18 @@ func quicConfig(t Timings, n lane) *quic.Config {
 		InitialPacketSize:              packetBytes,
 	}
 	if n != controlLane {
+		c.MaxIncomingStreams = -1
 		c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = bulkStreamWindow, bulkStreamWindowMax
 		c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = bulkConnWindow, bulkConnWindowMax
 	}
+	return c
+}
+
+// quicAcceptConfig is for connections of any lane, which the hello tells later. The
+// dialler's idle timeout counts, being the smaller one.
+func quicAcceptConfig(t Timings) *quic.Config {
+	c := quicConfig(t, controlLane)
+	c.MaxIdleTimeout = quicConfig(t, lanesMax).MaxIdleTimeout
 	return c
 }
 
@@ -44,6 +54,10 @@ type quicSession struct {
 	client bool
 	own    *quic.Transport // of this connection alone; nil: the link's
 	socket *net.UDPConn    // of own
+
+	mu      sync.Mutex
+	packets uint64    // that had come at the last look
+	last    time.Time // look that found new ones
 }
 
 func (s *quicSession) open(ctx context.Context) (rawStream, error) {
@@ -81,7 +95,16 @@ func (s *quicSession) close(goodbye *frame, _ rawStream) {
 	}
 }
 
-func (s *quicSession) heard() time.Time { return time.Time{} }
+func (s *quicSession) heard() time.Time {
+	packets := s.conn.ConnectionStats().PacketsReceived
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if packets != s.packets {
+		s.packets, s.last = packets, time.Now()
+	}
+	return s.last
+}
+
 func (s *quicSession) remote() net.Addr { return s.conn.RemoteAddr() }
 
 // quicStream is a stream of QUIC.

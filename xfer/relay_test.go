@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // relay stands between nodes, on one UDP and one TCP port of the same number.
@@ -20,8 +21,9 @@ type relay struct {
 	conns    map[net.Conn]bool
 	dropOver int // UDP payloads longer than this are dropped; 0: none
 	cutUDP   bool
-	cutTCP   bool // open connections are silent, new ones are closed
-	largest  int  // UDP payload that passed
+	cutTCP   bool    // open connections are silent, new ones are closed
+	largest  int     // UDP payload that passed
+	rate     float64 // bytes/s of each transport and direction; 0: as fast as it can
 }
 
 func startRelay(t *testing.T, to string) *relay {
@@ -62,7 +64,28 @@ func (r *relay) passes(n int) bool {
 	return ok
 }
 
+// pace is the time that the bytes of one direction take.
+type pace struct{ busy time.Time }
+
+func (p *pace) wait(r *relay, n int) {
+	r.mu.Lock()
+	rate := r.rate
+	r.mu.Unlock()
+	if rate == 0 {
+		return
+	}
+	now := time.Now()
+	if p.busy.Before(now) {
+		p.busy = now
+	}
+	p.busy = p.busy.Add(time.Duration(float64(n) / rate * 1e9))
+	if ahead := p.busy.Sub(now); ahead > time.Millisecond {
+		<-time.After(ahead)
+	}
+}
+
 func (r *relay) fromClients() {
+	var pace pace
 	buf := make([]byte, 1<<16)
 	for {
 		n, client, err := r.udp.ReadFromUDP(buf)
@@ -70,6 +93,7 @@ func (r *relay) fromClients() {
 			return
 		}
 		if flow := r.flow(client); flow != nil && r.passes(n) {
+			pace.wait(r, n)
 			flow.Write(buf[:n])
 		}
 	}
@@ -92,6 +116,7 @@ func (r *relay) flow(client *net.UDPAddr) *net.UDPConn {
 	}
 	r.flows[client.String()] = flow
 	r.wg.Go(func() {
+		var pace pace
 		buf := make([]byte, 1<<16)
 		for {
 			n, err := flow.Read(buf)
@@ -99,6 +124,7 @@ func (r *relay) flow(client *net.UDPAddr) *net.UDPConn {
 				return
 			}
 			if r.passes(n) {
+				pace.wait(r, n)
 				r.udp.WriteToUDP(buf[:n], client)
 			}
 		}
@@ -141,6 +167,7 @@ func (r *relay) acceptTCP() {
 
 func (r *relay) pump(to, from net.Conn) {
 	defer to.Close()
+	var pace pace
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buf)
@@ -148,6 +175,7 @@ func (r *relay) pump(to, from net.Conn) {
 		cut := r.cutTCP
 		r.mu.Unlock()
 		if !cut {
+			pace.wait(r, n)
 			to.Write(buf[:n])
 		}
 		if err == io.EOF || err != nil {

@@ -14,10 +14,11 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// stuckAfter is how long one write to a TCP connection may take. byeTimeout is how
-// long a goodbye may.
+// stuckAfter is how long one write to a TCP connection may take: longer than a silent
+// peer is waited for, on any lane, so that pings notice it first and say why.
+// byeTimeout is how long a goodbye may.
 const (
-	stuckAfter = 5 * time.Second
+	stuckAfter = 15 * time.Second
 	byeTimeout = 300 * time.Millisecond
 )
 

@@ -31,7 +31,8 @@ type session interface {
 	// close ends the session. goodbye, if any, is told to the peer where that is
 	// possible without waiting long; bye is the control stream.
 	close(goodbye *frame, bye rawStream)
-	// heard is when the last byte came, zero if the transport does not know.
+	// heard is when something came last, as far as that is known: at most the time
+	// between two calls later.
 	heard() time.Time
 	remote() net.Addr
 }
