@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -14,11 +15,12 @@ const (
 	// faultStep is how much memory is faulted in by one system call: some
 	// milliseconds, so that Close need not wait long.
 	faultStep = 8 << 20
-	// faultAhead is how far the faulted memory is kept ahead of what was ever in
-	// use. A store that stays small thus takes little memory, one that fills at some
-	// GB/s is not slowed by page faults, and what a small model computes in its first
-	// minutes finds memory that was faulted in before there was anything to compute.
-	faultAhead = 256 << 20
+	// faultAhead is how far the faulted memory is kept ahead of what was ever in use,
+	// whatever the process does. All else waits until it has nothing to do: on some
+	// virtual machines fresh memory comes at 100 MB/s, which answers would pay for.
+	faultAhead = 32 << 20
+	// faultPause is how long a busy process is left alone.
+	faultPause = 100 * time.Millisecond
 )
 
 // Arena is one region of memory outside the Go heap from which payloads are
@@ -28,6 +30,7 @@ const (
 type Arena struct {
 	region []byte
 	free   func() error // unmaps the region
+	busy   func() bool  // the process has better things to do
 	poison bool         // fill what is freed, and check it when it is given out: for tests
 
 	faulted atomic.Int64  // bytes from the start that were faulted in
@@ -53,8 +56,9 @@ type ArenaStats struct {
 }
 
 // NewArena reserves bytes of memory, rounded down to a multiple of 64. It returns
-// at once; memory is faulted in by a goroutine, ahead of its use.
-func NewArena(bytes int64) (*Arena, error) {
+// at once; memory is faulted in by a goroutine, ahead of its use, most of it while busy,
+// which may be nil, says no.
+func NewArena(bytes int64, busy func() bool) (*Arena, error) {
 	if bytes < arenaAlign || bytes > math.MaxInt-1<<20 {
 		return nil, fmt.Errorf("arena of %d bytes: it must have at least %d", bytes, arenaAlign)
 	}
@@ -62,7 +66,10 @@ func NewArena(bytes int64) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes of memory for KV blocks: %w", bytes, err)
 	}
-	a := &Arena{region: region, free: free, faults: make(chan struct{}, 1), done: make(chan struct{})}
+	if busy == nil {
+		busy = func() bool { return false }
+	}
+	a := &Arena{region: region, free: free, busy: busy, faults: make(chan struct{}, 1), done: make(chan struct{})}
 	a.mu.extents = newExtents(int64(len(region)) &^ (arenaAlign - 1))
 	go a.faultIn()
 	a.wake()
@@ -205,25 +212,31 @@ func (a *Arena) wake() {
 	}
 }
 
-// faultIn keeps faultAhead bytes behind high faulted, each once, until Close. Where
-// the system cannot do it without changing the memory, the first use does it.
+// faultIn faults all memory in, each byte once, until Close. Where the system cannot do
+// it without changing the memory, the first use does it.
 func (a *Arena) faultIn() {
 	defer close(a.done)
-	size, able := int64(len(a.region)), true
-	for range a.faults {
-		for faulted := a.faulted.Load(); able; {
-			a.mu.Lock()
-			wanted, closed := min(a.mu.high+faultAhead, size), a.mu.closed
-			a.mu.Unlock()
-			if closed || faulted >= wanted {
-				break
-			}
-			end := min(faulted+faultStep, size)
-			if able = populate(a.region[faulted:end]) == nil; able {
-				faulted = end
-				a.faulted.Store(end)
-			}
+	size := int64(len(a.region))
+	for faulted := int64(0); faulted < size; {
+		a.mu.Lock()
+		soon, closed := min(a.mu.high+faultAhead, size), a.mu.closed
+		a.mu.Unlock()
+		if closed {
+			return
 		}
+		if faulted >= soon && a.busy() {
+			select {
+			case <-time.After(faultPause):
+			case <-a.faults:
+			}
+			continue
+		}
+		end := min(faulted+faultStep, size)
+		if populate(a.region[faulted:end]) != nil {
+			return
+		}
+		faulted = end
+		a.faulted.Store(end)
 	}
 }
 
@@ -246,3 +259,17 @@ func checkPoison(b []byte) {
 		}
 	}
 }
+
+// Region is all memory of the RAM tier, for devices that read and write it by
+// themselves; nil where it is part of the Go heap. It is there until Close has
+// returned without buffers in use; what lies where is the store's business.
+func (s *Store) Region() []byte {
+	if !mapped {
+		return nil
+	}
+	return s.arena.region
+}
+
+// Spare takes memory of the RAM tier that is free now for something else than a block;
+// nil if there is none. The caller releases it.
+func (s *Store) Spare(bytes int) *Buf { return s.arena.Alloc(bytes) }

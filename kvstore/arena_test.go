@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,7 +15,7 @@ import (
 
 func newArena(t testing.TB, bytes int64) *kvstore.Arena {
 	t.Helper()
-	a, err := kvstore.NewArena(bytes)
+	a, err := kvstore.NewArena(bytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestArenaReusesHolesOfTheSameSize(t *testing.T) {
 
 func TestArenaSizes(t *testing.T) {
 	for _, size := range []int64{-1, 0, 63, 1<<63 - 1} {
-		if a, err := kvstore.NewArena(size); err == nil {
+		if a, err := kvstore.NewArena(size, nil); err == nil {
 			a.Close()
 			t.Errorf("an arena of %d bytes was made", size)
 		}
@@ -157,7 +158,7 @@ func TestArenaCountsReferences(t *testing.T) {
 }
 
 func TestPoisonFindsWritesAfterRelease(t *testing.T) {
-	a, err := kvstore.NewArena(4096)
+	a, err := kvstore.NewArena(4096, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestPoisonFindsWritesAfterRelease(t *testing.T) {
 
 // Memory stays mapped while somebody reads it.
 func TestArenaCloseWaitsForReaders(t *testing.T) {
-	a, err := kvstore.NewArena(1 << 20)
+	a, err := kvstore.NewArena(1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +226,17 @@ func TestArenaIsSafeForConcurrentUse(t *testing.T) {
 	checkArena(t, a)
 }
 
-// Memory is faulted in ahead of its use, not all at once.
+// A busy process has a little memory faulted in ahead of its use, and all of it once it
+// has time.
 func TestArenaFaultsAhead(t *testing.T) {
 	const mib = 1 << 20
-	a := newArena(t, 640*mib)
+	var busy atomic.Bool
+	busy.Store(true)
+	a, err := kvstore.NewArena(160*mib, busy.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
 	wait := func(want int64) {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); a.Stats().FaultedBytes != want; runtime.Gosched() {
@@ -240,15 +248,15 @@ func TestArenaFaultsAhead(t *testing.T) {
 	if !kvstore.CanPopulate() {
 		t.Skip("this system faults memory in when it is first used")
 	}
-	wait(256 * mib)
+	wait(32 * mib)
 	first := a.Alloc(40 * mib)
-	wait(296 * mib)
+	wait(72 * mib)
 	first.Release()
 	first = a.Alloc(40 * mib)
-	second := a.Alloc(400 * mib)
-	wait(640 * mib)
+	wait(72 * mib)
+	busy.Store(false)
+	wait(160 * mib)
 	first.Release()
-	second.Release()
 }
 
 func BenchmarkArena(b *testing.B) {

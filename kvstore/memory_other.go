@@ -16,5 +16,9 @@ func mapMemory(bytes int) ([]byte, func() error, error) {
 	return raw[skip : skip+bytes : skip+bytes], func() error { return nil }, nil
 }
 
+// mapped tells whether memory is outside the Go heap, so that others may keep pointers
+// to it.
+const mapped = false
+
 // populate is not there: the first use of a page faults it in.
 func populate([]byte) error { return errors.ErrUnsupported }

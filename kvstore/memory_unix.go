@@ -4,6 +4,10 @@ package kvstore
 
 import "golang.org/x/sys/unix"
 
+// mapped tells whether memory is outside the Go heap, so that others may keep pointers
+// to it.
+const mapped = true
+
 // mapMemory reserves zeroed memory that takes room only when it is used.
 func mapMemory(bytes int) ([]byte, func() error, error) {
 	page := unix.Getpagesize()

@@ -26,6 +26,9 @@ type Options struct {
 	// Queue is how many bytes of blocks may wait to be written to disk; 0: 64 MiB. If
 	// the disk does not keep up, blocks stay in RAM only, and are counted.
 	Queue int
+	// Busy tells that the process computes: memory is made ready at other times. It is
+	// called from any goroutine and must not block; nil is never.
+	Busy func() bool
 	// Shapes tells what blocks of a fingerprint look like, for all that are in use;
 	// false: it is not known, and its blocks cannot be read from disk or imported.
 	// It is called from any goroutine and must not block. nil knows none.

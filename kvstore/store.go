@@ -115,7 +115,7 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	if s.arena, err = NewArena(s.opts.RAMBytes); err != nil {
+	if s.arena, err = NewArena(s.opts.RAMBytes, s.opts.Busy); err != nil {
 		return err
 	}
 	if s.disk, err = s.openDisk(); err != nil || s.disk == nil {

@@ -43,12 +43,19 @@ func (n *Node) openKeeper() (*keeper, error) {
 		k.words = newKVWords()
 	}
 	var err error
-	k.store, err = kvstore.Open(kvstore.Options{Dir: filepath.Join(n.cfg.DataDir, "kv"), RAMBytes: n.cfg.KVRAM, DiskBytes: n.cfg.KVDisk,
+	k.store, err = kvstore.Open(kvstore.Options{Dir: filepath.Join(n.cfg.DataDir, "kv"), RAMBytes: n.cfg.KVRAM, DiskBytes: n.cfg.KVDisk, Busy: n.busy,
 		Admission: n.cfg.KVTouches, Shapes: k.shape, Key: k.key, Log: n.log, Events: n.kvEvent})
 	if err != nil {
 		return nil, fmt.Errorf("--kv-ram, --kv-disk: %w", err)
 	}
 	return k, nil
+}
+
+// busy tells that somebody waits for this node: for an answer, or its start.
+func (n *Node) busy() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.running.Load() > 0 || n.mu.notReady != nil
 }
 
 // close writes what is only in memory and closes the store.

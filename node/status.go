@@ -55,6 +55,7 @@ type Status struct {
 		BlocksHeld   int                `json:"blocks_held"` // in use by requests; kept prefixes are not counted
 		RAMBytes     int64              `json:"ram_bytes"`
 		DiskBytes    int64              `json:"disk_bytes"`
+		RAMReady     int64              `json:"ram_ready_bytes"` // memory for blocks that the system has given
 		TokensSpared int64              `json:"tokens_spared"` // restored instead of computed, since the start
 		RAM          kvstore.TierStats  `json:"ram"`
 		Disk         kvstore.TierStats  `json:"disk"`
@@ -149,6 +150,7 @@ func (n *Node) status() Status {
 	s.Requests.Queued += n.pool.Waiting()
 	kv := n.kvSample()
 	s.KV.RAMBytes, s.KV.DiskBytes, s.KV.TokensSpared = kv.RAM.Bytes, kv.Disk.Bytes, kv.TokensSpared
+	s.KV.RAMReady = kv.Arena.FaultedBytes
 	s.KV.RAM, s.KV.Disk, s.KV.Queue = kv.RAM, kv.Disk, kv.Queue
 	n.clusterStatus(&s, names)
 	return s
