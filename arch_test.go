@@ -18,7 +18,7 @@ import (
 var mayImport = map[string][]string{
 	"tandem":                           {"tandem/cli"},
 	"tandem/cli":                       {"tandem/node", "tandem/node/api"},
-	"tandem/node":                      {"tandem/cluster", "tandem/cluster/...", "tandem/kvstore", "tandem/kvstore/block", "tandem/kvstore/prefix", "tandem/node/...", "tandem/scheduler", "tandem/webui", "tandem/xfer"},
+	"tandem/node":                      {"tandem/cluster", "tandem/cluster/...", "tandem/kvstore", "tandem/kvstore/block", "tandem/kvstore/prefix", "tandem/node/...", "tandem/scheduler", "tandem/webui", "tandem/xfer", "tandem/xfer/..."},
 	"tandem/node/api":                  {"tandem/node/chat"},
 	"tandem/node/chat":                 {"tandem/node/chat/jinja", "tandem/node/grammar"},
 	"tandem/node/chat/jinja":           {},
@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"tandem/kvstore/prefix":            {"tandem/kvstore/block"},
 	"tandem/xfer":                      {"tandem/cluster/member", "tandem/kvstore/block"},
 	"tandem/xfer/fabric":               {},
+	"tandem/xfer/shm":                  {},
 }
 
 // onlyIn names the packages that alone may import something heavy or dangerous,

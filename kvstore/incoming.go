@@ -131,6 +131,10 @@ func (in *Incoming) Insert() (*Ref, error) {
 	return held.ref(), nil
 }
 
+// Lose leaves the memory unused for as long as the process lives, because something
+// may still write there. After Insert or Drop it does nothing.
+func (in *Incoming) Lose() { in.buf = nil }
+
 // Drop gives the memory back. After Insert, or a second time, it does nothing.
 func (in *Incoming) Drop() {
 	if in.buf != nil {

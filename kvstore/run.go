@@ -42,6 +42,9 @@ func (r *Ref) Payload() []byte {
 	return r.buf.Bytes()
 }
 
+// Offset is where its payload lies in Region.
+func (r *Ref) Offset() uint64 { return uint64(r.buf.off) }
+
 // Release gives the block back. A second call does nothing.
 func (r *Ref) Release() {
 	if !r.released.Swap(true) {

@@ -27,7 +27,9 @@ func (p *peers) services() map[string]xfer.Handler {
 		servicePrefill: n.servePrefill, serviceProbe: p.serveProbe,
 	}
 	if n.keeper != nil {
-		services[xfer.ServicePull] = xfer.ServePull(kvHolder{n.keeper}, n.metrics.gaveBlock)
+		services[xfer.ServicePull] = xfer.ServePull(kvHolder{n.keeper}, p.memory, n.metrics.gaveBlock)
+		services[serviceWindow] = p.memory.serveWindow
+		services[serviceRegion] = p.memory.serveRegion
 	}
 	for name, serve := range services {
 		services[name] = p.whenReady(serve)

@@ -52,6 +52,7 @@ type bulkWay struct {
 	problem  string // why it cannot be used
 	until    time.Time
 	alarmed  bool
+	open     bool // memory: it is there
 }
 
 func newBulkWays(warn func(member.ID, float64, float64)) *bulkWays {
@@ -70,22 +71,55 @@ func (b *bulkWays) getLocked(peer member.ID, t xfer.Transport) *bulkWay {
 	return w
 }
 
-// way is the transport to take: the faster one, of which none has failed lately. TCP
-// where nothing is known.
+// way is the transport to take: the fastest one that is there and has not failed
+// lately. TCP where nothing is known.
 func (b *bulkWays) way(peer member.ID) xfer.Transport {
-	now := time.Now()
+	return b.fastest(peer, xfer.TCP, xfer.QUIC, xfer.Shared, xfer.RDMA)
+}
+
+// network is the connection to take.
+func (b *bulkWays) network(peer member.ID) xfer.Transport {
+	return b.fastest(peer, xfer.TCP, xfer.QUIC)
+}
+
+// fastest is the best of some transports; of those that are equal, the first.
+func (b *bulkWays) fastest(peer member.ID, all ...xfer.Transport) xfer.Transport {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tcp, quic := b.getLocked(peer, xfer.TCP), b.getLocked(peer, xfer.QUIC)
-	switch {
-	case now.Before(tcp.until) && !now.Before(quic.until):
-		return xfer.QUIC
-	case now.Before(quic.until):
-		return xfer.TCP
-	case quic.goodput > tcp.goodput*quicShare:
-		return xfer.QUIC
+	best, rate := all[0], 0.0
+	for i, t := range all {
+		if r := b.rateLocked(peer, t); i == 0 || r > rate {
+			best, rate = t, r
+		}
 	}
-	return xfer.TCP
+	return best
+}
+
+// rateLocked is what a transport is worth, in bytes/s; below 0: it cannot be used.
+func (b *bulkWays) rateLocked(peer member.ID, t xfer.Transport) float64 {
+	w := b.getLocked(peer, t)
+	memory := t == xfer.Shared || t == xfer.RDMA
+	switch {
+	case time.Now().Before(w.until) || memory && !w.open:
+		return -1
+	case t == xfer.QUIC:
+		return w.goodput / quicShare
+	}
+	return w.goodput
+}
+
+// opened notes that a way through memory is there, and how fast it is.
+func (b *bulkWays) opened(peer member.ID, t xfer.Transport, goodput float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*b.getLocked(peer, t) = bulkWay{open: true, goodput: goodput, best: goodput, measured: time.Now()}
+}
+
+// closed notes that it is not there any more.
+func (b *bulkWays) closed(peer member.ID, t xfer.Transport, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*b.getLocked(peer, t) = bulkWay{problem: why}
 }
 
 // moved learns from bytes that came.
@@ -102,7 +136,7 @@ func (b *bulkWays) moved(peer member.ID, t xfer.Transport, bytes int64, took tim
 	w.goodput += (rate - w.goodput) / 2
 	w.measured, w.problem, w.until = time.Now(), "", time.Time{}
 	w.best = max(w.best, w.goodput)
-	slow := w.goodput < w.best*slowShare
+	slow := w.goodput < w.best*slowShare && t != xfer.Shared // memory is slow only while the machine is busy
 	alarm := slow && !w.alarmed
 	w.alarmed = slow
 	goodput, best := w.goodput, w.best
@@ -124,6 +158,15 @@ func (b *bulkWays) failed(peer member.ID, t xfer.Transport, err error) {
 // measured.
 func (b *bulkWays) goodput(peer member.ID) (rate float64, age time.Duration) {
 	way := b.way(peer)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.getLocked(peer, way)
+	return w.goodput, time.Since(w.measured)
+}
+
+// networkGoodput is that of the connections.
+func (b *bulkWays) networkGoodput(peer member.ID) (rate float64, age time.Duration) {
+	way := b.network(peer)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.getLocked(peer, way)
@@ -186,10 +229,14 @@ func (p *peers) measure(ctx context.Context, id member.ID) {
 			v.rtt, v.probed = rtt, time.Now()
 		}
 		p.mu.Unlock()
-		if p.node.keeper == nil || time.Since(probed) < probeEvery {
+		if p.node.keeper == nil {
 			continue
 		}
-		if _, age := p.bulk.goodput(id); probed.IsZero() || age > probeEvery {
+		p.memory.open(ctx, id)
+		if time.Since(probed) < probeEvery {
+			continue
+		}
+		if _, age := p.bulk.networkGoodput(id); probed.IsZero() || age > probeEvery {
 			for _, t := range []xfer.Transport{xfer.TCP, xfer.QUIC} {
 				if err := p.probe(ctx, id, t); err != nil {
 					p.bulk.failed(id, t, err)

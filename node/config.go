@@ -49,6 +49,9 @@ type Config struct {
 	KVTouches    int      // uses of a block before it is written to disk
 	Role         string   // auto, hybrid, prefill, decode
 	Disagg       string   // auto, always, never, dynamo
+	KVShared     string   // auto, off
+	RDMA         string   // off, auto, require
+	RDMAProvider string   // of libfabric; "": the best one that drives a device
 	GPULayers    int      // layers on the GPU; -1: all
 	Threads      int      // 0: one per physical core
 	Backends     string   // folder with ggml backend libraries; "" is <program>/backends
@@ -120,6 +123,9 @@ func options() []option {
 		number("kv-check", "0", "every Nth prompt that was restored is computed once more when the model is idle, and compared; 0 is never", 0, 1_000_000, func(c *Config) *int { return &c.KVCheck }),
 		choice("role", "auto", "what this node does in a cluster", []string{"auto", "hybrid", "prefill", "decode"}, func(c *Config) *string { return &c.Role }),
 		choice("disagg", "auto", "when another node may compute a prompt: when that is faster, or by a rule for comparison", []string{"auto", "always", "never", "dynamo"}, func(c *Config) *string { return &c.Disagg }),
+		choice("kv-shared", "auto", "KV blocks of nodes on the same machine go through shared memory", []string{"auto", "off"}, func(c *Config) *string { return &c.KVShared }),
+		choice("rdma", "off", "KV blocks by RDMA, which is not encrypted: off, where there is a device on a network that you trust, or no start without one", []string{"off", "auto", "require"}, func(c *Config) *string { return &c.RDMA }),
+		text("rdma-provider", "NAME", "", "libfabric provider for RDMA, such as verbs;ofi_rxm; software ones (tcp, shm) are for tests", "a name that fi_info lists", anyText, func(c *Config) *string { return &c.RDMAProvider }),
 		list("api-key", "[NAME=]KEY", "key that clients must show; names keep tenants apart", "8 to 512 printable characters without blanks", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
 		number("gpu-layers", "-1", "layers on the GPU; -1 is all", -1, 1024, func(c *Config) *int { return &c.GPULayers }),
 		number("threads", "0", "CPU threads; 0 is one per physical core", 0, 1024, func(c *Config) *int { return &c.Threads }),

@@ -70,8 +70,13 @@ func (s *kvSink) Close() {
 // a *xfer.PullError.
 func (p *peers) pull(ctx context.Context, from member.ID, ids []block.ID, wait time.Duration, sink *kvSink) (xfer.Pulled, xfer.Transport, error) {
 	way := p.bulk.way(from)
-	pull := xfer.Pull{IDs: ids, Wait: wait, Lanes: xfer.BulkLanes(way), Sink: sink, Open: func(ctx context.Context, lane int) (*xfer.Stream, error) {
-		return p.link.OpenBulk(ctx, from, xfer.ServicePull, way, lane)
+	carrier := way
+	memory := p.memory.of(from, way)
+	if memory != nil { // only words about blocks go over a connection, or those that found no place
+		carrier = p.bulk.network(from)
+	}
+	pull := xfer.Pull{IDs: ids, Wait: wait, Lanes: xfer.BulkLanes(way), Sink: sink, Memory: memory, Open: func(ctx context.Context, lane int) (*xfer.Stream, error) {
+		return p.link.OpenBulk(ctx, from, xfer.ServicePull, carrier, lane)
 	}}
 	pulled, err := pull.Run(ctx)
 	if wait == 0 {
@@ -80,6 +85,7 @@ func (p *peers) pull(ctx context.Context, from member.ID, ids []block.ID, wait t
 	var failed *xfer.PullError
 	if errors.As(err, &failed) && failed.Outcome == xfer.PullLost && pulled.Blocks == 0 {
 		p.bulk.failed(from, way, failed)
+		p.memory.failed(from, way)
 	}
 	return pulled, way, err
 }

@@ -52,6 +52,8 @@ type Node struct {
 	store    *models.Store
 	keeper   *keeper // nil: no KV blocks are kept
 	kvAdmin  *kvAdmin
+	rdma     *rdma  // nil: rdmaOff says why
+	rdmaOff  string // for other nodes
 	pool     *engine.Pool
 	vocabs   *vocabs
 	library  *library
@@ -146,6 +148,9 @@ func (n *Node) open() error {
 	if n.keeper, err = n.openKeeper(); err != nil {
 		return err
 	}
+	if err = n.openRDMA(); err != nil {
+		return errors.Join(err, n.keeper.close())
+	}
 	n.pool, n.kvAdmin = engine.NewPool(n.poolConfig()), newKVAdmin(n)
 	n.vocabs = &vocabs{node: n}
 	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
@@ -167,14 +172,14 @@ func (n *Node) Run(ctx context.Context) error {
 	listener, err := net.Listen("tcp", n.cfg.Listen)
 	if err != nil {
 		n.stop()
-		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx), n.keeper.close())
+		return errors.Join(fmt.Errorf("--listen: %w", err), n.pool.Close(ctx), n.closeKV())
 	}
 	n.addr = listener.Addr().String()
 	if err = n.openPeers(); err != nil {
 		var taken *portsTaken
 		if !errors.As(err, &taken) {
 			n.stop()
-			return errors.Join(err, listener.Close(), n.pool.Close(ctx), n.keeper.close())
+			return errors.Join(err, listener.Close(), n.pool.Close(ctx), n.closeKV())
 		}
 		n.log.Warn(err.Error())
 	}
@@ -216,7 +221,17 @@ func (n *Node) close() error {
 	err = errors.Join(err, n.peers.close(), n.pool.Close(end))
 	n.vocabs.end()
 	n.tasks.Wait()
-	return errors.Join(err, n.keeper.close())
+	return errors.Join(err, n.closeKV())
+}
+
+// closeKV saves the kept blocks and gives their memory back, unless a device may still
+// write there.
+func (n *Node) closeKV() error {
+	lost := n.rdma.close()
+	if lost != nil {
+		n.keeper.store.Spare(1) // keeps the memory mapped
+	}
+	return errors.Join(lost, n.keeper.close())
 }
 
 // quiet waits until no request runs here, also none of other nodes.

@@ -34,6 +34,7 @@ type peers struct {
 	rafts    chan net.Conn // streams for raft that others opened
 	ready    chan struct{} // closed once the fields above, and Node.peers, are set
 	bulk     *bulkWays
+	memory   *kvMemory
 	over     chan struct{} // closed when no more streams for raft are taken
 	overOnce sync.Once
 
@@ -85,6 +86,7 @@ func (n *Node) openPeers() error {
 	p.bulk = newBulkWays(func(from member.ID, goodput, best float64) {
 		n.log.Warn("KV comes slower than before: check cable, port and switch", "from", p.name(from), "megabytes_per_second", goodput/1e6, "best", best/1e6)
 	})
+	p.memory = newKVMemory(p)
 	p.mu.policy = scheduler.Place
 	p.mu.index, p.mu.ledger, p.mu.views = scheduler.NewIndex(scheduler.Limits{}), scheduler.NewLedger(), map[member.ID]*view{}
 	self := member.ID(n.id)
@@ -183,6 +185,7 @@ func (p *peers) close() error {
 	if p.link != nil {
 		errs = append(errs, p.link.Close(ctx))
 	}
+	errs = append(errs, p.memory.close())
 	return errors.Join(errs...)
 }
 
@@ -214,6 +217,7 @@ func (p *peers) changed(m member.Member) {
 	p.mu.Unlock()
 	if m.ID != self && (m.State == member.Failed || m.State == member.Left) {
 		p.link.Drop(m.ID)
+		p.memory.drop(m.ID)
 	}
 	if p.quorum != nil {
 		p.quorum.MembersChanged()

@@ -60,6 +60,7 @@ type Status struct {
 		RAM          kvstore.TierStats  `json:"ram"`
 		Disk         kvstore.TierStats  `json:"disk"`
 		Queue        kvstore.QueueStats `json:"queue"`
+		RDMA         *RDMAStatus        `json:"rdma,omitempty"` // nil: it is off
 	} `json:"kv"`
 	Reservations int             `json:"reservations"`
 	Goroutines   int             `json:"goroutines"`
@@ -126,6 +127,7 @@ func (n *Node) Status(context.Context) any { return n.status() }
 func (n *Node) status() Status {
 	var s Status
 	s.Node.ID, s.Node.Name, s.Node.Role, s.Node.Version = n.id, n.cfg.Name, n.role(), Version
+	s.KV.RDMA = n.rdmaStatus()
 	s.Node.UptimeSeconds = time.Since(n.started).Seconds()
 	if err := n.Ready(); err != nil {
 		s.Node.Reason = err.Error()

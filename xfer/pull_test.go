@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/cluster/member"
 	"tandem/kvstore/block"
 )
 
@@ -109,6 +110,7 @@ type testSink struct {
 	mu    sync.Mutex
 	room  int
 	rooms int // that were given and neither taken nor dropped
+	lost  int // that were given up for good
 	took  []block.ID
 	fresh chan struct{} // gets a token with each block that is taken; may be nil
 }
@@ -160,14 +162,94 @@ func (r *testRoom) Drop() {
 	r.over = true
 }
 
+// Lose is like Drop for who counts rooms, and remembered.
+func (r *testRoom) Lose() {
+	r.Drop()
+	r.sink.mu.Lock()
+	defer r.sink.mu.Unlock()
+	r.sink.lost++
+}
+
+// testMemory is memory where holder and puller meet, with room for some blocks.
+type testMemory struct {
+	mu     sync.Mutex
+	placed map[uint64][]byte
+	next   uint64
+	most   int // that were placed at once
+	room   int // no more are placed at once; the others go as bytes
+	late   int // loans that ended with blocks that were not read
+	failed error
+	silent chan struct{} // if there, reads wait for it
+}
+
+func (m *testMemory) Lend(member.ID, PullWay) Loan { return m }
+
+func (m *testMemory) Place(_ context.Context, b HeldBlock) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.placed) >= m.room {
+		return 0, errors.New("full")
+	}
+	m.next++
+	m.placed[m.next] = b.Payload()
+	m.most = max(m.most, len(m.placed))
+	return m.next, nil
+}
+
+func (m *testMemory) Back(at uint64, _ HeldBlock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.placed, at)
+}
+
+func (m *testMemory) Close(late bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if late {
+		m.late++
+	}
+}
+
+func (m *testMemory) Way() PullWay { return PullWindow }
+
+func (m *testMemory) Read(ctx context.Context, pieces []Piece) error {
+	if m.silent != nil {
+		<-m.silent
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range pieces {
+		if copy(p.Into, m.placed[p.At]) != len(p.Into) {
+			return fmt.Errorf("nothing is placed at %d", p.At)
+		}
+	}
+	return m.failed
+}
+
+func newTestMemory(room int) *testMemory {
+	return &testMemory{placed: map[uint64][]byte{}, room: room}
+}
+
 // pulling connects a puller with a holder.
 func pulling(t *testing.T, h Holder) func(lanes int, s Sink, ids []block.ID, wait time.Duration) *Pull {
+	return pullingFrom(t, h, nil, pullLease)
+}
+
+// pullingFrom connects them through memory, too, if there is some.
+func pullingFrom(t *testing.T, h Holder, m *testMemory, lease time.Duration) func(lanes int, s Sink, ids []block.ID, wait time.Duration) *Pull {
 	t.Helper()
 	var book addressBook
+	var memory Memory
+	var lender Lender
+	if m != nil {
+		memory, lender = m, m
+	}
 	a := startLink(t, 1, &book, nil)
-	startLink(t, 2, &book, func(c *Config) { c.Handlers = map[string]Handler{ServicePull: ServePull(h, func(int, int64) {})} })
+	startLink(t, 2, &book, func(c *Config) {
+		c.Handlers = map[string]Handler{ServicePull: servePull(h, lender, func(int, int64) {}, lease)}
+	})
 	return func(lanes int, s Sink, ids []block.ID, wait time.Duration) *Pull {
-		return &Pull{IDs: ids, Lanes: lanes, Sink: s, Wait: wait,
+		return &Pull{IDs: ids, Lanes: lanes, Sink: s, Wait: wait, Memory: memory,
 			Open: func(ctx context.Context, _ int) (*Stream, error) { return a.OpenBound(ctx, nodeID(2), ServicePull) }}
 	}
 }
@@ -211,12 +293,19 @@ func TestPull(t *testing.T) {
 		"no room at the end": {held: 20, wanted: 20, room: 9, outcome: PullNoRoom},
 		"a damaged one":      {held: 20, wanted: 20, room: 20, spoil: 11, outcome: PullDamaged},
 	} {
-		for _, lanes := range []int{1, 3} {
-			t.Run(fmt.Sprintf("%s, %d lanes", name, lanes), func(t *testing.T) {
+		for _, way := range []struct {
+			lanes int
+			m     *testMemory
+		}{{1, nil}, {3, nil}, {1, newTestMemory(100)}, {1, newTestMemory(1)}, {2, newTestMemory(3)}} {
+			where := ""
+			if way.m != nil {
+				where = fmt.Sprintf(", memory for %d", way.m.room)
+			}
+			t.Run(fmt.Sprintf("%s, %d lanes%s", name, way.lanes, where), func(t *testing.T) {
 				h := newTestHolder(test.held)
 				h.spoil = test.spoil
 				sink := &testSink{room: test.room}
-				got, err := pulling(t, h)(lanes, sink, testIDs(test.wanted), 0).Run(t.Context())
+				got, err := pullingFrom(t, h, way.m, pullLease)(way.lanes, sink, testIDs(test.wanted), 0).Run(t.Context())
 				if outcome(err) != test.outcome || got.Blocks < test.blocks {
 					t.Errorf("%d blocks, %v; want %d, %v", got.Blocks, err, test.blocks, test.outcome)
 				}
@@ -227,9 +316,60 @@ func TestPull(t *testing.T) {
 					t.Errorf("%d blocks, though number %d was damaged", got.Blocks, test.spoil)
 				}
 				atRest(t, h, sink)
+				if way.m != nil && test.held > 0 && way.m.most == 0 {
+					t.Error("nothing was ever placed in memory")
+				}
 			})
 		}
 	}
+}
+
+// Memory that cannot be read ends a pull with what came before; memory that somebody
+// may still write to is not used again.
+func TestPullFromMemoryThatFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		lost int
+	}{"failed": {errors.New("unplugged"), 0}, "unfenced": {fmt.Errorf("it hangs: %w", ErrUnfenced), 1}} {
+		t.Run(name, func(t *testing.T) {
+			h, m, sink := newTestHolder(3), newTestMemory(9), &testSink{room: 9}
+			m.failed = test.err
+			got, err := pullingFrom(t, h, m, pullLease)(1, sink, testIDs(3), 0).Run(t.Context())
+			if outcome(err) != PullLost || !errors.Is(err, test.err) || got.Blocks != 0 {
+				t.Errorf("%d blocks, %v", got.Blocks, err)
+			}
+			atRest(t, h, sink)
+			if (sink.lost > 0) != (test.lost > 0) {
+				t.Errorf("%d rooms were given up", sink.lost)
+			}
+		})
+	}
+}
+
+// A puller that says nothing loses its lease, and the holder knows that it may still
+// read; what it reads afterwards is not used.
+func TestPullLeaseEnds(t *testing.T) {
+	h, m, sink := newTestHolder(3), newTestMemory(9), &testSink{room: 9}
+	m.silent = make(chan struct{})
+	pull := pullingFrom(t, h, m, 50*time.Millisecond)(1, sink, testIDs(3), 0)
+	done := make(chan error, 1)
+	go func() {
+		_, err := pull.Run(t.Context())
+		done <- err
+	}()
+	for late := 0; late == 0; runtime.Gosched() {
+		m.mu.Lock()
+		late = m.late
+		m.mu.Unlock()
+	}
+	close(m.silent)
+	if err := <-done; outcome(err) != PullLost {
+		t.Errorf("it ended with %v", err)
+	}
+	if len(sink.took) > 0 {
+		t.Errorf("%d blocks were taken after the lease", len(sink.took))
+	}
+	atRest(t, h, sink)
 }
 
 // Blocks come as they are made, and not only when all are.
@@ -293,8 +433,8 @@ func (s swapped) Take(ctx context.Context, id block.ID) (HeldBlock, error) {
 }
 
 func TestPullRefusesWhatIsNoPull(t *testing.T) {
-	good := encodePull(time.Second, testIDs(3))
-	if wait, ids, err := decodePull(good); err != nil || wait != time.Second || !slices.Equal(ids, testIDs(3)) {
+	good := encodePull(PullRegion, time.Second, testIDs(3))
+	if way, wait, ids, err := decodePull(good); err != nil || way != PullRegion || wait != time.Second || !slices.Equal(ids, testIDs(3)) {
 		t.Fatalf("%v %v %v", wait, ids, err)
 	}
 	change := func(at int, b ...byte) []byte {
@@ -303,10 +443,10 @@ func TestPullRefusesWhatIsNoPull(t *testing.T) {
 		return out
 	}
 	for name, data := range map[string][]byte{
-		"at least": good[:5], "pull version 9": change(0, 9), "a pull that waits": change(4, 0xff), "a pull of 4294967295": change(8, 0xff, 0xff, 0xff, 0xff),
+		"at least": good[:5], "pull version 9": change(0, 9), "a pull by way 7": change(1, 7), "a pull that waits": change(4, 0xff), "a pull of 4294967295": change(8, 0xff, 0xff, 0xff, 0xff),
 		"a pull of 0": change(8, 0, 0, 0, 0), "bytes of ids": good[:len(good)-1],
 	} {
-		if _, _, err := decodePull(data); err == nil || !strings.Contains(err.Error(), name) {
+		if _, _, _, err := decodePull(data); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %q", err, name)
 		}
 	}
@@ -314,15 +454,15 @@ func TestPullRefusesWhatIsNoPull(t *testing.T) {
 
 // FuzzPullRequest: what is taken is written again as it was.
 func FuzzPullRequest(f *testing.F) {
-	f.Add(encodePull(time.Second, testIDs(2)))
+	f.Add(encodePull(PullBytes, time.Second, testIDs(2)))
 	f.Add([]byte{1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		wait, ids, err := decodePull(data)
+		way, wait, ids, err := decodePull(data)
 		if err != nil {
 			return
 		}
-		again := encodePull(wait, ids)
-		copy(again[1:4], data[1:4]) // reserved
+		again := encodePull(way, wait, ids)
+		copy(again[2:4], data[2:4]) // reserved
 		if !bytes.Equal(again, data) {
 			t.Fatalf("%x became %x", data, again)
 		}
@@ -333,13 +473,14 @@ func FuzzPullRequest(f *testing.F) {
 func FuzzPulled(f *testing.F) {
 	h, _ := testBlock(3)
 	f.Add(block.AppendHeader([]byte{pullFrameBlock}, h))
+	f.Add(append(block.AppendHeader([]byte{pullFramePlace}, h), 0, 0, 0, 0, 0, 0, 4, 0))
 	f.Add([]byte{pullFrameEnd, byte(PullMissing), 0, 3, 'a', 'b', 'c'})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, err := readPulledHeader(bytes.NewReader(data))
+		kind, h, _, err := readPulled(bytes.NewReader(data))
 		var known *PullError
 		switch {
 		case err == nil:
-			if h.Validate() != nil {
+			if kind != pullFrameBlock && kind != pullFramePlace || h.Validate() != nil {
 				t.Fatalf("an invalid header: %+v", h)
 			}
 		case !errors.As(err, &known) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):

@@ -18,6 +18,12 @@ const (
 	Loop Transport = "loop"
 )
 
+// Ways of blocks beside connections: they carry bytes of blocks and nothing else.
+const (
+	Shared Transport = "shm"  // memory that two processes of one machine have mapped
+	RDMA   Transport = "rdma" // one-sided reads of the holder's memory
+)
+
 // session is a connection that carries streams. What ends it ends its streams; a
 // session notices that its peer says goodbye, not that it fell silent.
 type session interface {
