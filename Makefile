@@ -10,6 +10,10 @@ export CGO_CFLAGS := -O3 -march=$(ARCH) -U__AMX_INT8__ -Wno-stringop-overflow
 export CGO_CXXFLAGS := $(CGO_CFLAGS)
 export GOFLAGS := -buildvcs=false
 
+# RDMA is compiled in where the headers of libfabric are (libfabric-dev); the library
+# itself is opened at run time, if at all.
+TAGS := $(if $(wildcard /usr/include/rdma/fabric.h),fabric)
+
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X tandem/node.Version=$(VERSION)
 PREFIX ?= /usr/local
@@ -24,7 +28,7 @@ run: build model ## build, get the default model, start, print the address
 
 build: ## build bin/node
 	@mkdir -p bin
-	go build -ldflags '$(LDFLAGS)' -o bin/node .
+	go build -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/node .
 
 model: build ## get SmolLM2-135M-Instruct unless a model is here already
 	@tools/default-model.sh bin/node
@@ -35,7 +39,7 @@ install: build ## install as $(PREFIX)/bin/tandem
 test: lint test-go test-web test-e2e ## everything that CI runs
 
 test-go: ## unit, transcript, fuzz-seed and in-process tests, with the race detector
-	go test -race -timeout 20m ./...
+	go test -race -tags '$(TAGS)' -timeout 20m ./...
 
 test-web: ## unit tests of the page and a check that webui/dist is built from webui/src
 	tools/with-test-tools.sh npm --prefix webui run check
@@ -45,8 +49,8 @@ test-e2e: build ## SDKs, README commands, the page in Chromium and the case file
 
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
-	go vet ./...
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.1 ./...
+	go vet -tags '$(TAGS)' ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.1 -tags '$(TAGS)' ./...
 
 bench: build ## measure: HTTP against a bare loop, TTFT, start, memory
 	tools/with-test-tools.sh bin/node bench $(BENCH)

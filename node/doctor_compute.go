@@ -215,18 +215,3 @@ func (d *doctor) memory(n *Node, m models.Model) {
 		d.ok(name, "%s needs %s of %s", m.Name, humanize.IBytes(uint64(need.Total())), humanize.IBytes(uint64(have)))
 	}
 }
-
-// rdmaFolders are where libfabric is.
-var rdmaFolders = []string{"/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/lib64", "/opt/amazon/efa/lib", "/opt/amazon/efa/lib64", "/opt/libfabric/lib"}
-
-// rdma tells whether the library for RDMA is there; nothing uses it yet.
-func (d *doctor) rdma() {
-	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), rdmaFolders...)
-	for _, dir := range folders {
-		if files, _ := filepath.Glob(filepath.Join(dir, "libfabric.so*")); len(files) > 0 {
-			d.ok("RDMA", "libfabric is there (%s); this version does not use it yet", files[0])
-			return
-		}
-	}
-	d.ok("RDMA", "libfabric is not there; it is not needed, QUIC and TCP are used")
-}

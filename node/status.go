@@ -56,7 +56,7 @@ type Status struct {
 		RAMBytes     int64              `json:"ram_bytes"`
 		DiskBytes    int64              `json:"disk_bytes"`
 		RAMReady     int64              `json:"ram_ready_bytes"` // memory for blocks that the system has given
-		TokensSpared int64              `json:"tokens_spared"` // restored instead of computed, since the start
+		TokensSpared int64              `json:"tokens_spared"`   // restored instead of computed, since the start
 		RAM          kvstore.TierStats  `json:"ram"`
 		Disk         kvstore.TierStats  `json:"disk"`
 		Queue        kvstore.QueueStats `json:"queue"`

@@ -3,6 +3,7 @@ package node_test
 import (
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,16 +49,31 @@ func alone(t *testing.T, prompts []string) []string {
 	return out
 }
 
-// TestPromptsComputedElsewhere: the answer is the same whoever computes the prompt,
-// and nothing of it stays anywhere.
+// TestPromptsComputedElsewhere: the answer is the same whoever computes the prompt, and
+// however its blocks come, and nothing of it stays anywhere.
 func TestPromptsComputedElsewhere(t *testing.T) {
 	prompts := make([]string, 24)
 	for i := range prompts {
 		prompts[i] = prompted(i)
 	}
 	want := alone(t, prompts)
+	for _, shared := range []string{"off", "auto"} {
+		t.Run("shared memory "+shared, func(t *testing.T) { computedElsewhere(t, shared, prompts, want) })
+	}
+}
+
+func computedElsewhere(t *testing.T, shared string, prompts, want []string) {
 	// Computing takes a while: what is computed in no time is not waited for.
-	nodes := nodetest.StartCluster(t, 2, enginetest.Options{TokenTime: 100 * time.Microsecond}, func(_ int, c *node.Config) { c.Disagg = "always" })
+	nodes := nodetest.StartCluster(t, 2, enginetest.Options{TokenTime: 100 * time.Microsecond}, func(_ int, c *node.Config) {
+		c.Disagg, c.KVShared = "always", shared
+	})
+	if shared == "auto" && runtime.GOOS == "linux" {
+		for _, n := range nodes {
+			n.Until("memory is shared with the other one", func(s node.Status) bool {
+				return len(s.Cluster.Links) == 1 && slices.ContainsFunc(s.Cluster.Links[0].KV, func(w node.BulkWay) bool { return w.Transport == "shm" && w.Used })
+			})
+		}
+	}
 	var wg sync.WaitGroup
 	for i, p := range prompts {
 		wg.Go(func() {

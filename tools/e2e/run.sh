@@ -57,6 +57,11 @@ step "a cluster under churn" python tools/e2e/churn.py --node "$node" --minutes 
 
 step "KV that moves, under faults" python tools/e2e/transfers.py --node "$node" --transfers "${TRANSFERS:-60}"
 
+step "the same over sockets" python tools/e2e/transfers.py --node "$node" --transfers "${TRANSFERS:-30}" --way network
+if [ -e /usr/include/rdma/fabric.h ]; then
+  step "the same through libfabric" python tools/e2e/transfers.py --node "$node" --transfers "${TRANSFERS:-30}" --way rdma:net
+fi
+
 step "kept KV under kills and damage" python tools/e2e/kvcrash.py --node "$node" --kills "${KILLS:-12}"
 
 if [ -x "$cases" ]; then

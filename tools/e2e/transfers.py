@@ -1,11 +1,12 @@
 """KV moves between nodes that are killed, frozen and cut off, for clients that leave: no
 answer may differ from that of a lone node, and nothing may stay behind.
 
-    transfers.py --node bin/node [--transfers 500] [--seed N] [--netns]
+    transfers.py --node bin/node [--transfers 500] [--seed N] [--netns] [--way shm|network|rdma:PROVIDER]
 
 Three nodes with --disagg always: each prompt is computed on another node than its
 answer, and its blocks are pulled. Every prompt is new. The first node is spared, as it
-holds the clients' connections. With --netns as churn.py has it, cables are pulled, too.
+holds the clients' connections. With --netns as churn.py has it, cables are pulled, too,
+and memory cannot be shared. --way says how blocks must come: the others are turned off.
 """
 import argparse
 import collections
@@ -51,11 +52,14 @@ def complete(base, args, prompt, leave_after=None):
 
 
 def moves(nodes):
-    """How transfers ended, of all nodes, by their logs."""
-    out = collections.Counter()
+    """How transfers ended, and what carried those that were complete, of all nodes, by their logs."""
+    out, ways = collections.Counter(), collections.Counter()
     for n in nodes:
-        out.update(re.findall(r"msg=kv_moved .*?outcome=(\w+)", open(n.folder + ".log").read()))
-    return out
+        for way, outcome in re.findall(r'msg=kv_moved .*?transport=(\w+|"") .*?outcome=(\w+)', open(n.folder + ".log").read()):
+            out[outcome] += 1
+            if outcome == "complete":
+                ways[way] += 1
+    return out, ways
 
 
 def rest(nodes):
@@ -71,10 +75,16 @@ def main():
     parser.add_argument("--model", default="tandem-tiny")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--netns", action="store_true")
+    parser.add_argument("--way", default="shm")
     parser.add_argument("--kv-type", default="f16")
     parser.set_defaults(nodes=3)
     args = parser.parse_args()
-    args.flags = ["--disagg", "always", "--kv-type", args.kv_type]
+    if args.netns and args.way == "shm":
+        args.way = "network"
+    way, _, provider = args.way.partition(":")
+    args.flags = ["--disagg", "always", "--kv-type", args.kv_type, "--kv-shared", "auto" if way == "shm" else "off"]
+    if way == "rdma":
+        args.flags += ["--rdma", "require", "--rdma-provider", provider]
     args.node = os.path.abspath(args.node)
     rng, counts = random.Random(args.seed), collections.Counter()
     texts = prompts(args.transfers + 50, args.seed)
@@ -132,13 +142,14 @@ def main():
             while any(t.is_alive() for t in threads):
                 time.sleep(rng.uniform(0, 1))
                 churn.fault(rng, nodes, counts)
-            during = moves(nodes)
+            during, _ = moves(nodes)
             rest(nodes)
             time.sleep(6)  # marks on nodes that failed end by themselves
             for i in range(args.transfers, args.transfers + 40):
                 if complete(nodes[0].base, args, texts[i]) != right[i]:
                     wrong.append((i, "afterwards", right[i]))
-            after = moves(nodes) - during
+            after, ways = moves(nodes)
+            after -= during
             rest(nodes)
             end = nodes[0].get("/admin/status")
         finally:
@@ -152,8 +163,9 @@ def main():
     grown = end["goroutines"] - begin["goroutines"]
     show = lambda c: ", ".join(f"{n} {k}" for k, n in sorted(c.items())) or "none"
     print(f"{args.transfers} prompts, {answered} answered and equal but {len(wrong)}, {left} clients left, {len(lost)} lost; transfers under faults: {show(during)}; "
-          f"40 prompts afterwards: {show(after)}; goroutines {grown:+d}; faults: {show(counts)}")
-    ok = not wrong and not lost and after["complete"] >= 36 and sum(during.values()) > args.transfers / 2 and grown < 60
+          f"40 prompts afterwards: {show(after)}; complete over {show(ways)}; goroutines {grown:+d}; faults: {show(counts)}")
+    carried = ways[way] if way != "network" else ways["tcp"] + ways["quic"]
+    ok = carried >= 36 and not wrong and not lost and after["complete"] >= 36 and sum(during.values()) > args.transfers / 2 and grown < 60
     return 0 if ok else 1
 
 
