@@ -7,6 +7,8 @@ Three nodes with --disagg always: each prompt is computed on another node than i
 answer, and its blocks are pulled. Every prompt is new. The first node is spared, as it
 holds the clients' connections. With --netns as churn.py has it, cables are pulled, too,
 and memory cannot be shared. --way says how blocks must come: the others are turned off.
+With --disk (and --netns) kept KV lies on file systems that are too small for it, and bytes
+of its files flip under the running nodes.
 """
 import argparse
 import collections
@@ -17,6 +19,7 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +39,7 @@ def complete(base, args, prompt, leave_after=None):
     """One answer; None if the client left before it came."""
     host, port = base.removeprefix("http://").split(":")
     conn = http.client.HTTPConnection(host, int(port), timeout=churn.LIMIT)
-    body = {"model": args.model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    body = {"model": os.path.basename(args.model).removesuffix(".gguf"), "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
     conn.request("POST", "/v1/completions", json.dumps(body), churn.HEADERS)
     if leave_after is not None:
         time.sleep(leave_after)
@@ -62,6 +65,30 @@ def moves(nodes):
     return out, ways
 
 
+def small_disk(node):
+    """Kept KV of a node gets a third of the room that --kv-disk allows."""
+    os.makedirs(node.folder + "/kv")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", node.folder + "/kv"], check=True)
+
+
+def flip(rng, node):
+    """Flips a bit in each of some files of kept KV."""
+    files = [os.path.join(d, f) for d, _, names in os.walk(node.folder + "/kv") for f in names if f != "lock"]
+    for path in rng.sample(files, min(3, len(files))):
+        try:
+            with open(path, "r+b") as f:
+                size = f.seek(0, os.SEEK_END)
+                if size == 0:
+                    continue
+                at = rng.randrange(size)
+                f.seek(at)
+                byte = f.read(1)[0]
+                f.seek(at)
+                f.write(bytes([byte ^ 1 << rng.randrange(8)]))
+        except OSError:
+            continue  # it is gone
+
+
 def rest(nodes):
     """Waits until no node holds anything for a request."""
     for n in nodes:
@@ -76,7 +103,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--netns", action="store_true")
     parser.add_argument("--way", default="shm")
+    parser.add_argument("--disk", action="store_true")
     parser.add_argument("--kv-type", default="f16")
+    parser.add_argument("--quiet", action="store_true", help="one client, which never leaves, and no faults: for models in which a batch changes near ties")
     parser.set_defaults(nodes=3)
     args = parser.parse_args()
     if args.netns and args.way == "shm":
@@ -98,6 +127,9 @@ def main():
         alone.folder += "-alone"
         if args.netns:
             churn.lay_cables(nodes)
+        if args.disk:
+            for n in nodes[1:]:
+                small_disk(n)
         try:
             alone.start()
             alone.wait("it is ready", lambda s: s["node"]["ready"])
@@ -123,7 +155,7 @@ def main():
                     if i is None:
                         return
                     try:
-                        leave = dice.uniform(0, 0.15) if dice.random() < 0.25 else None
+                        leave = dice.uniform(0, 0.15) if not args.quiet and dice.random() < 0.25 else None
                         text = complete(nodes[0].base, args, texts[i], leave)
                     except Exception as e:  # whatever it was, an answer was lost
                         with lock:
@@ -136,12 +168,16 @@ def main():
                             wrong.append((i, text, right[i]))
                     time.sleep(dice.uniform(0, 0.5))
 
-            threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(4)]
+            threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(1 if args.quiet else 4)]
             for t in threads:
                 t.start()
             while any(t.is_alive() for t in threads):
                 time.sleep(rng.uniform(0, 1))
-                churn.fault(rng, nodes, counts)
+                if args.disk:
+                    flip(rng, rng.choice(nodes[1:]))
+                    counts["bits"] += 1
+                if not args.quiet:
+                    churn.fault(rng, nodes, counts)
             during, _ = moves(nodes)
             rest(nodes)
             time.sleep(6)  # marks on nodes that failed end by themselves
@@ -157,6 +193,9 @@ def main():
                 if n.process and n.process.poll() is None:
                     n.signal(signal.SIGCONT)
                     n.end(signal.SIGKILL)
+            for n in nodes[1:] if args.disk else []:
+                counts["disks full"] += open(n.folder + ".log").read().count("cannot be written to disk and stay in RAM only\" full=true") > 0
+                subprocess.run(["umount", n.folder + "/kv"], check=True)
     for what, items in (("lost", lost), ("wrong", wrong)):
         for item in items[:5]:
             print(f"{what}: {item}")
