@@ -16,10 +16,14 @@ import (
 // defaultRef is pulled when there is neither --model nor a model on the machine.
 const defaultRef = "smollm2:135m"
 
+// MicroBatch is the most tokens that one pass over the layers takes, however large
+// --batch is.
+const MicroBatch = 512
+
 // backendOptions are what a model file is opened with.
 func (c *Config) backendOptions(path string) llama.Options {
 	return llama.Options{Path: path, Context: c.Context, Sequences: c.Parallel,
-		Batch: c.Batch, MicroBatch: min(c.Batch, 512), KVType: c.KVType, GPULayers: c.GPULayers, Threads: c.Threads}
+		Batch: c.Batch, MicroBatch: min(c.Batch, MicroBatch), KVType: c.KVType, GPULayers: c.GPULayers, Threads: c.Threads}
 }
 
 // prepareDefault makes the models of --model available, or chooses one, and loads

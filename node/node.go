@@ -155,7 +155,7 @@ func (n *Node) open() error {
 	n.vocabs = &vocabs{node: n}
 	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
 	n.api = api.New(api.Config{
-		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Page: webui.Handler(),
+		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Calc: calculator{n}, Page: webui.Handler(),
 		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version,
 		Observe: n.observe, Logger: n.log,
 	})

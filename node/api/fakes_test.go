@@ -274,14 +274,15 @@ type testNode struct {
 	library   *fakeLibrary
 	admin     *fakeAdmin
 	kv        *fakeKV
+	calc      *fakeCalc
 	records   records
 }
 
 // start serves with cfg, whose missing parts are fakes.
 func start(t *testing.T, cfg Config) *testNode {
 	t.Helper()
-	n := &testNode{t: t, generator: &fakeGenerator{}, library: &fakeLibrary{}, admin: &fakeAdmin{}, kv: &fakeKV{}, records: make(records, 1000)}
-	cfg.Generator, cfg.Library, cfg.Admin, cfg.KV = n.generator, n.library, n.admin, n.kv
+	n := &testNode{t: t, generator: &fakeGenerator{}, library: &fakeLibrary{}, admin: &fakeAdmin{}, kv: &fakeKV{}, calc: &fakeCalc{}, records: make(records, 1000)}
+	cfg.Generator, cfg.Library, cfg.Admin, cfg.KV, cfg.Calc = n.generator, n.library, n.admin, n.kv, n.calc
 	cfg.Observe = func(r RequestRecord) { n.records <- r }
 	cfg.Loopback = true
 	n.Server = New(cfg)

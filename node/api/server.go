@@ -14,14 +14,15 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Config is what a Server is made of. Generator, Library, Admin and KV are
-// required; of the other fields zero is the default.
+// Config is what a Server is made of. Generator, Library, Admin, KV,
+// Cluster and Calc are required; of the other fields zero is the default.
 type Config struct {
 	Generator Generator
 	Library   Library
 	Admin     Admin
 	KV        KV
 	Cluster   Cluster
+	Calc      Calculator
 	// Page answers browsers at / and below /ui/, for everybody: it must hold no
 	// data. nil: there is no page.
 	Page http.Handler
@@ -161,6 +162,7 @@ func (s *Server) routes() *http.ServeMux {
 		"/metrics":      get(s.metrics),
 		"/admin/status": get(s.adminStatus),
 		"/admin/events": get(s.adminEvents),
+		"/admin/calc":   get(s.calc),
 
 		"/admin/cluster/drain":    post(s.clusterDrain),
 		"/admin/cluster/recover":  post(s.clusterRecover),

@@ -21,7 +21,7 @@ var everyPath = []string{
 	"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/m", "/v1/messages", "/v1/responses", "/invocations",
 	"/api/chat", "/api/generate", "/api/tags", "/api/ps", "/api/show", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/embed",
 	"/api/embeddings", "/api/version", "/api/blobs/sha256:" + strings.Repeat("0", 64), "/metrics", "/debug/pprof/", "/debug/vars", "/slots", "/props",
-	"/tokenize", "/detokenize", "/cluster", "/api/cluster", "/admin", "/admin/status", "/admin/events",
+	"/tokenize", "/detokenize", "/cluster", "/api/cluster", "/admin", "/admin/status", "/admin/events", "/admin/calc",
 	"/admin/kv", "/admin/kv/prefixes", "/admin/kv/pin", "/admin/kv/unpin", "/admin/kv/evict", "/admin/kv/verify", "/admin/kv/compare",
 	"/admin/kv/export", "/admin/kv/import", "//v1/models", "/V1/models", "/v1/./models",
 	"/x/../v1/models", "/v1/models/", "/v1%2fmodels", "/v1/models?key=k", "/v1/models;x", "/ui/../v1/models", "/ui/%2e%2e/v1/models", "/ui/..%2fv1/models",

@@ -39,9 +39,9 @@ type Memory struct {
 // Total is the host memory.
 func (m Memory) Total() int64 { return m.Weights + m.KV + m.Compute }
 
-// kvBits is the number of bits of one value by type: blocks of 32 values with a
+// KVBits is the number of bits of one value by type: blocks of 32 values with a
 // 16-bit scale for the quantised ones.
-func kvBits(kvType string) (float64, error) {
+func KVBits(kvType string) (float64, error) {
 	switch kvType {
 	case "f16", "":
 		return 16, nil
@@ -70,7 +70,7 @@ const computeBase = 32 << 20
 // Weights and KV are divided between host and devices by layers; the output layer
 // counts as one.
 func EstimateMemory(g Geometry, s Shape) (Memory, error) {
-	bits, err := kvBits(s.KVType)
+	bits, err := KVBits(s.KVType)
 	if err != nil {
 		return Memory{}, err
 	}
