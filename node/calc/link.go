@@ -100,10 +100,14 @@ func (l Link) report(q *Question, s kvSize) LinkReport {
 	// fetching is faster it stays so.
 	n := 1 + sort.Search(most, func(i int) bool { return l.transfer(s.engineAt(i+1)) < float64(i+1)/q.PrefillRate })
 	compute := float64(q.Tokens) / q.PrefillRate
-	if n <= most {
+	switch {
+	case n == 1:
+		r.BreakEvenTokens = &n
+		r.Verdict = "fetch: it is faster at any length"
+	case n <= most:
 		r.BreakEvenTokens = &n
 		r.Verdict = fmt.Sprintf("fetch prompts of %d tokens and more", n)
-	} else {
+	default:
 		r.Verdict = "compute: the link is slower than this box"
 	}
 	if n > q.Tokens && n <= most {
