@@ -67,7 +67,7 @@ func newRoot(env Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tandem",
 		Short: "One LLM server made of the boxes you own",
-		Long: "tandem serves GGUF models over the OpenAI and Ollama APIs and a web page.\n" +
+		Long: "tandem serves GGUF models over the OpenAI, Anthropic and Ollama APIs and a web page.\n" +
 			"Without a command it starts a node, like `tandem serve`.",
 		Args:          noArgs,
 		SilenceErrors: true,

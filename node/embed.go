@@ -114,13 +114,38 @@ func shorten(vectors [][]float32, dimensions int) ([][]float32, error) {
 }
 
 // Tokenize implements api.Generator.
-func (n *Node) Tokenize(ctx context.Context, model, text string, special bool) ([]int32, error) {
-	var tokens []int32
-	err := n.withVocab(ctx, model, func(v engine.Vocab) (err error) {
-		tokens, err = v.Tokenize(text, special)
+func (n *Node) Tokenize(ctx context.Context, model, text string, o api.TokenizeOptions) ([]api.TextToken, error) {
+	var out []api.TextToken
+	err := n.withVocab(ctx, model, func(v engine.Vocab) error {
+		tokens, err := v.Tokenize(text, o.ParseSpecial)
+		if o.AddSpecial && v.AddBOS() {
+			tokens = append([]engine.Token{v.BOS()}, tokens...)
+		}
+		for _, t := range tokens {
+			out = append(out, api.TextToken{ID: t, Piece: v.Piece(t, true)})
+		}
 		return err
 	})
-	return tokens, err
+	return out, err
+}
+
+// Count implements api.Generator.
+func (n *Node) Count(ctx context.Context, r *api.Request) (int, error) {
+	model, err := n.find(r.Model)
+	if err != nil {
+		return 0, refusal(r.Model, err)
+	}
+	u, err := n.use(ctx, model)
+	if err != nil {
+		return 0, refusal(r.Model, err)
+	}
+	defer u.release(nil)
+	p := &plan{}
+	if err := checkModel(u.reader, r); err != nil {
+		return 0, err
+	}
+	err = renderChat(ctx, u.reader.vocab, u.reader.template(r), r, p)
+	return p.tokens(), refusal(r.Model, err)
 }
 
 // Detokenize implements api.Generator.

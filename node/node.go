@@ -156,7 +156,7 @@ func (n *Node) open() error {
 	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
 	n.api = api.New(api.Config{
 		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Calc: calculator{n}, Page: webui.Handler(),
-		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version,
+		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version, Slots: n.cfg.Parallel,
 		Observe: n.observe, Logger: n.log,
 	})
 	n.server = n.api.HTTPServer()

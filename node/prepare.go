@@ -35,6 +35,36 @@ func renderChat(ctx context.Context, vocab engine.Vocab, template *chat.Template
 	return nil
 }
 
+// fieldOf is what the endpoint of a request calls a field.
+func fieldOf(r *api.Request, name string) string {
+	other := map[string]map[string]string{
+		"messages":  {"think": "thinking.type", "response_format": "output_config.format"},
+		"responses": {"think": "reasoning.effort", "response_format": "text.format"},
+	}[r.Endpoint][name]
+	if other != "" {
+		return other
+	}
+	return name
+}
+
+// checkModel refuses what a model cannot do at all.
+func checkModel(model *reader, r *api.Request) error {
+	if model.pooled {
+		return api.BadRequest("model", "model %q makes embeddings only; use /v1/embeddings, or another model", r.Model)
+	}
+	if caps := model.template(r).Capabilities(); r.Messages != nil && r.Think != nil && *r.Think && !caps.Thinking && !caps.Reasoning {
+		name, off := fieldOf(r, "think"), "false"
+		switch r.Endpoint {
+		case "messages":
+			off = "disabled, adaptive"
+		case "responses":
+			off = "none"
+		}
+		return api.BadRequest(name, "%s: model %q cannot think; allowed: %s", name, r.Model, off)
+	}
+	return nil
+}
+
 // tokenizePrompts takes raw prompts as they are: text with its control tokens,
 // after a BOS token where the model wants one, or token ids.
 func tokenizePrompts(vocab engine.Vocab, prompts []api.Prompt, p *plan) error {
@@ -88,7 +118,8 @@ func constrain(template *chat.Template, r *api.Request, p *plan) error {
 	var err error
 	switch {
 	case tools && (r.Format.JSON || r.Format.Schema != nil || r.Format.Grammar != ""):
-		return api.BadRequest("response_format", "response_format: it cannot be combined with tools; allowed: one of them, or tool_choice none")
+		name := fieldOf(r, "response_format")
+		return api.BadRequest(name, "%s: it cannot be combined with tools; allowed: one of them, or tool_choice none", name)
 	case tools:
 		s.Grammar, s.Triggers, err = template.ToolGrammar(r.Tools, r.ToolChoice, r.ParallelToolCalls, p.thinkOpen)
 	case r.Format.Grammar != "":

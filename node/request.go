@@ -89,11 +89,8 @@ func (p *plan) tokens() int {
 // prepare renders and tokenises the prompts and compiles the constraints. All
 // that can be refused because of the model is refused here.
 func prepare(ctx context.Context, model *reader, r *api.Request) (*plan, error) {
-	if model.pooled {
-		return nil, api.BadRequest("model", "model %q makes embeddings only; use /v1/embeddings, or another model", r.Model)
-	}
-	if caps := model.template(r).Capabilities(); r.Messages != nil && r.Think != nil && *r.Think && !caps.Thinking && !caps.Reasoning {
-		return nil, api.BadRequest("think", "think: model %q cannot think; allowed: false", r.Model)
+	if err := checkModel(model, r); err != nil {
+		return nil, err
 	}
 	if r.Context > model.context {
 		return nil, api.BadRequest("num_ctx", "num_ctx: %d is more than this node's context of %d tokens; start it with --ctx %d to allow that", r.Context, model.context, r.Context)
@@ -164,7 +161,7 @@ func (n *Node) admit(ctx context.Context, place *placement, u *use, r *api.Reque
 				stop(choices)
 				return nil, err
 			}
-			c := &choiceRun{index: i*r.N + k, first: k == 0, answer: answer, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
+			c := &choiceRun{index: i*r.N + k, first: k == 0, answer: answer, stops: r.Stop, text: newTextAssembler(append(slices.Clone(r.Stop), stops...)), logprobs: s.TopLogprobs >= 0}
 			if r.Messages != nil {
 				c.markers = u.reader.format.markers
 				c.parser = u.reader.template(r).NewParser(parserOptions(r, p))
@@ -197,6 +194,7 @@ type choiceRun struct {
 	parser   *chat.Parser            // nil for raw prompts
 	markers  map[engine.Token][]byte // control tokens that the parser must see as text
 	logprobs bool
+	stops    []string // the client's, of those that text looks for
 
 	pending   []api.TokenLogprob // of tokens whose text is still held back
 	generated int                // tokens that the client was charged for
@@ -287,7 +285,15 @@ func (c *choiceRun) finish(out api.Sink, reason, rest string) error {
 		}
 		c.reason = c.parser.FinishReason(reason)
 	}
-	return out.Finish(c.index, api.Finish{Reason: c.reason, Usage: c.usage()})
+	return out.Finish(c.index, api.Finish{Reason: c.reason, Stop: c.stoppedAt(), Usage: c.usage()})
+}
+
+// stoppedAt is the client's stop string at which the text ended; "": at none.
+func (c *choiceRun) stoppedAt() string {
+	if slices.Contains(c.stops, c.text.stopped) {
+		return c.text.stopped
+	}
+	return ""
 }
 
 func (c *choiceRun) usage() api.Usage {

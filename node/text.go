@@ -13,9 +13,10 @@ import (
 // Invariant: held has no complete stop string and is a suffix of all bytes
 // pushed so far; everything before it was returned.
 type textAssembler struct {
-	stops [][]byte
-	held  []byte
-	done  bool
+	stops   [][]byte
+	held    []byte
+	done    bool
+	stopped string // the stop string that was reached
 }
 
 func newTextAssembler(stops []string) *textAssembler {
@@ -36,8 +37,8 @@ func (a *textAssembler) push(piece []byte) (text string, stopped bool) {
 		return "", true
 	}
 	a.held = append(a.held, piece...)
-	if at := a.firstStop(); at >= 0 {
-		a.done = true
+	if at, stop := a.firstStop(); at >= 0 {
+		a.done, a.stopped = true, string(stop)
 		text = validText(a.held[:at])
 		a.held = nil
 		return text, true
@@ -56,15 +57,15 @@ func (a *textAssembler) flush() string {
 	return text
 }
 
-// firstStop is where the earliest stop string begins, or -1.
-func (a *textAssembler) firstStop() int {
-	first := -1
+// firstStop is the earliest stop string and where it begins, or -1.
+func (a *textAssembler) firstStop() (first int, stop []byte) {
+	first = -1
 	for _, s := range a.stops {
 		if at := bytes.Index(a.held, s); at >= 0 && (first < 0 || at < first) {
-			first = at
+			first, stop = at, s
 		}
 	}
-	return first
+	return first, stop
 }
 
 // stopPrefix is the length of the longest end of held that a stop string begins

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command with the tools that end-to-end tests need on the PATH, and gets
-# those that are missing: the openai and ollama SDKs in a virtual environment,
+# those that are missing: the anthropic, openai and ollama SDKs in a virtual environment,
 # the page's npm packages, Chromium from the distribution (as root only).
 #
 #   with-test-tools.sh COMMAND [ARGUMENT...]
@@ -8,8 +8,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/build/venv
 
-if ! "$venv/bin/python" -c 'import openai, ollama' 2>/dev/null; then
-  echo "making $venv with the openai and ollama SDKs"
+if ! "$venv/bin/python" -c 'import anthropic, openai, ollama' 2>/dev/null; then
+  echo "making $venv with the anthropic, openai and ollama SDKs"
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/tools/e2e/requirements.txt"
 fi

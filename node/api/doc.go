@@ -1,6 +1,6 @@
 // Package api is the HTTP side of a node: it reads requests in the shapes of
-// OpenAI and Ollama, checks everything that can be checked without a model, and
-// writes answers and streams. What it needs of the node are the interfaces
+// OpenAI, Anthropic and Ollama, checks everything that can be checked without a model,
+// and writes answers and streams. What it needs of the node are the interfaces
 // [Generator], [Library], [Admin] and [KV]; it knows nothing of models, engines or
 // peers, and which model exists, what a prompt costs and where it runs is decided
 // behind them.
@@ -22,7 +22,8 @@
 //     as they are; of any other the client sees a status and a request id only.
 //   - What can be refused is refused with an HTTP status before a stream opens. An
 //     error after that is the stream's last event: data: {"error":{...}} without
-//     [DONE] for OpenAI (the official SDKs raise it), {"error":"..."} for Ollama.
+//     [DONE] for OpenAI (the official SDKs raise it), event: error for Anthropic,
+//     response.failed for /v1/responses, {"error":"..."} for Ollama.
 //   - Each generation request makes exactly one [RequestRecord].
 //
 // Goroutines: a handler runs Generate on its own goroutine. An open stream has one

@@ -105,8 +105,11 @@ func refuse(w http.ResponseWriter, e *Error, body any) {
 
 // refusalFor is the shape of errors on a path.
 func refusalFor(path string) refusal {
-	if strings.HasPrefix(path, "/api/") {
+	switch {
+	case strings.HasPrefix(path, "/api/"):
 		return refuseOllama
+	case path == "/v1/messages", strings.HasPrefix(path, "/v1/messages/"):
+		return refuseAnthropic
 	}
 	return refuseOpenAI
 }

@@ -64,15 +64,24 @@ func (f *fakeGenerator) Embed(ctx context.Context, r *EmbedRequest) (EmbedResult
 	return res, nil
 }
 
-func (f *fakeGenerator) Tokenize(_ context.Context, _, text string, special bool) ([]int32, error) {
-	tokens := []int32{}
-	if special {
-		tokens = append(tokens, 1)
+func (f *fakeGenerator) Tokenize(_ context.Context, _, text string, o TokenizeOptions) ([]TextToken, error) {
+	tokens := []TextToken{}
+	if o.AddSpecial {
+		tokens = append(tokens, TextToken{1, []byte("<s>")})
 	}
-	for range strings.Fields(text) {
-		tokens = append(tokens, 7)
+	for _, word := range strings.Fields(text) {
+		tokens = append(tokens, TextToken{7, []byte(word)})
 	}
 	return tokens, nil
+}
+
+// Count counts words.
+func (f *fakeGenerator) Count(_ context.Context, r *Request) (int, error) {
+	n := 0
+	for _, m := range r.Messages {
+		n += len(strings.Fields(m.Content))
+	}
+	return n, nil
 }
 
 func (f *fakeGenerator) Detokenize(_ context.Context, model string, tokens []int32) (string, error) {
@@ -104,7 +113,7 @@ func (f *fakeLibrary) calls() string {
 
 func theModel() Model {
 	return Model{Name: "m:latest", Digest: strings.Repeat("ab", 32), Size: 123, Modified: time.Unix(1600000000, 0).UTC(), Family: "llama",
-		Parameters: 134515008, Quantization: "Q8_0", ContextLength: 512, Capabilities: []string{"completion"}, Source: "tandem"}
+		Parameters: 134515008, Quantization: "Q8_0", ContextLength: 512, Capabilities: []string{"completion"}, Source: "tandem", Default: true}
 }
 
 func (f *fakeLibrary) List(context.Context) ([]Model, error) { return []Model{theModel()}, nil }

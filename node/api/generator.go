@@ -21,8 +21,12 @@ type Generator interface {
 	// Embed computes one vector per input, in order.
 	Embed(ctx context.Context, r *EmbedRequest) (EmbedResult, error)
 
+	// Count tells how many tokens the prompt of a request has, also of one that is too
+	// long to be answered.
+	Count(ctx context.Context, r *Request) (int, error)
+
 	// Tokenize and Detokenize use the vocabulary of a model, loading it if need be.
-	Tokenize(ctx context.Context, model, text string, special bool) ([]int32, error)
+	Tokenize(ctx context.Context, model, text string, o TokenizeOptions) ([]TextToken, error)
 	Detokenize(ctx context.Context, model string, tokens []int32) (string, error)
 }
 
@@ -39,8 +43,8 @@ type Sink interface {
 // Messages and Prompts is set. Every prompt is answered N times; the index of a
 // choice is prompt*N + n.
 type Request struct {
-	ID       string // unique, "chatcmpl-..." or "cmpl-..."
-	Endpoint string // closed set, label of metrics: chat, completions, ollama_chat, ollama_generate, ...
+	ID       string // unique, "chatcmpl-...", "msg_..."
+	Endpoint string // closed set, label of metrics: chat, completions, messages, responses, ollama_chat, ...
 	Model    string // as the client named it
 	Tenant   string // derived by the server from the credential; "" without keys
 
@@ -141,6 +145,7 @@ type TokenLogprob struct {
 // Finish ends a choice.
 type Finish struct {
 	Reason string // stop, length, tool_calls
+	Stop   string // the client's stop string at which it ended; "": at none
 	Usage  Usage
 }
 

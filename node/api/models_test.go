@@ -170,8 +170,11 @@ func TestTokenizeRoutes(t *testing.T) {
 		`{"model":"m","prompt":"a b","add_special_tokens":true}`: `{"count":3,"tokens":[1,7,7]}`,
 		`{"model":"m","content":""}`:                             `{"count":0,"tokens":[]}`,
 		`{"model":"m"}`:                                          "content",
-		`{"model":"m","content":"a","with_pieces":true}`:         "with_pieces",
-		`{"content":"a"}`:                                        "model",
+		`{"model":"m","prompt":"a b"}`:                           `{"count":3,"tokens":[1,7,7]}`,
+		`{"model":"m","content":"a","with_pieces":true}`:         `{"count":1,"tokens":[{"id":7,"piece":"a"}]}`,
+		`{"content":"a"}`:                                        `{"count":1,"tokens":[7]}`,
+		`{"model":"","content":"a"}`:                             "is required",
+		`{"content":"a","prompt":"b"}`:                           "content",
 	} {
 		if r := n.post("/tokenize", body); !strings.Contains(r.body, want) {
 			t.Errorf("%s: %s", body, r.body)

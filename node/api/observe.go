@@ -23,7 +23,7 @@ const (
 // after its end.
 type RequestRecord struct {
 	ID       string
-	Endpoint string // closed set: chat, completions, embeddings, ollama_chat, ollama_generate, ollama_embed
+	Endpoint string // closed set: chat, completions, messages, responses, embeddings, ollama_chat, ollama_generate, ollama_embed
 	Model    string // canonical name; "" if the request was refused before the model was known
 	Tenant   string
 	Outcome  Outcome

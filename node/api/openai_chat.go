@@ -16,6 +16,7 @@ type call struct {
 	echo         []string // texts to repeat before the answers, one per prompt; nil: none
 	warnings     []string // names of unknown fields
 	fingerprint  string   // of this server, as OpenAI's answers have one
+	responses    *responseEcho
 }
 
 // openAIChat is POST /v1/chat/completions.
@@ -228,12 +229,16 @@ func (o *object) refuseChatFields() {
 	o.unsupported("verbosity", "only medium is supported; ask for short or long answers in the prompt", `"medium"`)
 	o.unsupported("service_tier", "only auto and default are supported", `"auto"`, `"default"`)
 	o.unsupported("prompt_cache_retention", `only "in_memory" is supported`, `"in_memory"`, `"in-memory"`)
+	o.cacheOptions()
+	o.metadata()
+}
+
+func (o *object) cacheOptions() {
 	if cache := o.child("prompt_cache_options"); cache != nil {
 		cache.unsupported("mode", "only implicit is supported: every prefix is cached", `"implicit"`)
 		cache.unsupported("ttl", "is not supported: what is cached stays while there is room")
 		cache.rest()
 	}
-	o.metadata()
 }
 
 func (o *object) modalities() {

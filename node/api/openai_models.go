@@ -1,13 +1,20 @@
 package api
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
-// openAIModel is a model in OpenAI's list; what follows owned_by is ours.
+// openAIModel is a model in OpenAI's list, and with the next three fields in
+// Anthropic's, which has the same path; what follows is ours.
 type openAIModel struct {
 	ID            string   `json:"id"`
 	Object        string   `json:"object"`
 	Created       int64    `json:"created"`
 	OwnedBy       string   `json:"owned_by"`
+	Type          string   `json:"type"`
+	DisplayName   string   `json:"display_name"`
+	CreatedAt     string   `json:"created_at"`
 	ContextLength int      `json:"context_length"`
 	MaxModelLen   int      `json:"max_model_len"`
 	Parameters    int64    `json:"parameters"`
@@ -21,6 +28,7 @@ type openAIModel struct {
 
 func openAIModelOf(m Model) openAIModel {
 	return openAIModel{ID: m.Name, Object: "model", Created: m.Modified.Unix(), OwnedBy: m.Source,
+		Type: "model", DisplayName: m.Name, CreatedAt: m.Modified.UTC().Format(time.RFC3339),
 		ContextLength: m.ContextLength, MaxModelLen: m.ContextLength, Parameters: m.Parameters, Quantization: m.Quantization,
 		Family: m.Family, Size: m.Size, Capabilities: notNil(m.Capabilities), Loaded: m.Loaded, Source: m.Source}
 }
@@ -40,11 +48,17 @@ func (s *Server) listModels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := struct {
-		Object string        `json:"object"`
-		Data   []openAIModel `json:"data"`
-	}{"list", make([]openAIModel, 0, len(models))}
+		Object  string        `json:"object"`
+		Data    []openAIModel `json:"data"`
+		HasMore bool          `json:"has_more"`
+		FirstID *string       `json:"first_id"`
+		LastID  *string       `json:"last_id"`
+	}{Object: "list", Data: make([]openAIModel, 0, len(models))}
 	for _, m := range models {
 		out.Data = append(out.Data, openAIModelOf(m))
+	}
+	if n := len(out.Data); n > 0 {
+		out.FirstID, out.LastID = &out.Data[0].ID, &out.Data[n-1].ID
 	}
 	writeJSON(w, http.StatusOK, out)
 }

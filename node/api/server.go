@@ -38,6 +38,7 @@ type Config struct {
 	AllowedHosts   []string
 	AllowedOrigins []string
 	Version        string
+	Slots          int // requests that one model answers at once; /props tells
 	// WriteTimeout is how long a client may stop reading before its request is
 	// cancelled; DefaultWriteTimeout if 0.
 	WriteTimeout time.Duration
@@ -134,8 +135,14 @@ func (s *Server) routes() *http.ServeMux {
 		"/v1/chat/completions": post(s.generate(&openAIChat)),
 		"/v1/completions":      post(s.generate(&openAICompletions)),
 		"/v1/embeddings":       post(s.embed(&openAIEmbeddings)),
+		"/v1/responses":        post(s.generate(&openAIResponses)),
 		"/v1/models":           get(s.listModels),
 		"/v1/models/{id...}":   get(s.getModel),
+
+		"/v1/responses/input_tokens": post(s.count(&openAIResponses, decodeResponseTokens, responseTokens)),
+
+		"/v1/messages":              post(s.generate(&anthropicMessages)),
+		"/v1/messages/count_tokens": post(s.count(&anthropicMessages, decodeCountTokens, messageTokens)),
 
 		"/api/chat":           post(s.generate(&ollamaChat)),
 		"/api/generate":       post(s.generate(&ollamaGenerate)),
@@ -154,6 +161,7 @@ func (s *Server) routes() *http.ServeMux {
 
 		"/tokenize":   post(s.tokenize),
 		"/detokenize": post(s.detokenize),
+		"/props":      get(s.props),
 
 		"/healthz":      get(s.live),
 		"/livez":        get(s.live),

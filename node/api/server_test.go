@@ -18,7 +18,7 @@ import (
 // everyPath is each route, and the spellings that have been used to get around
 // checks of routes.
 var everyPath = []string{
-	"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/m", "/v1/messages", "/v1/responses", "/invocations",
+	"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/m", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens", "/invocations",
 	"/api/chat", "/api/generate", "/api/tags", "/api/ps", "/api/show", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/embed",
 	"/api/embeddings", "/api/version", "/api/blobs/sha256:" + strings.Repeat("0", 64), "/metrics", "/debug/pprof/", "/debug/vars", "/slots", "/props",
 	"/tokenize", "/detokenize", "/cluster", "/api/cluster", "/admin", "/admin/status", "/admin/events", "/admin/calc",

@@ -35,18 +35,24 @@ func (o *object) tool() chat.Tool {
 		o.bad("function", "is required")
 		return chat.Tool{}
 	}
+	tool := f.functionTool()
+	o.rest()
+	return tool
+}
+
+// functionTool reads what describes a function.
+func (o *object) functionTool() chat.Tool {
 	var tool chat.Tool
-	f.text("name", &tool.Name, MaxIdentifier)
+	o.text("name", &tool.Name, MaxIdentifier)
 	if !validToolName(tool.Name) {
-		f.bad("name", "%s must have 1 to %d letters, digits, _ or -", strconv.Quote(clip(tool.Name, 40)), MaxToolName)
+		o.bad("name", "%s must have 1 to %d letters, digits, _ or -", strconv.Quote(clip(tool.Name, 40)), MaxToolName)
 	}
-	f.text("description", &tool.Description, MaxSchema)
-	if raw := f.take("parameters"); raw != nil && raw[0] != '{' {
-		f.wrong("parameters", raw, "an object")
+	o.text("description", &tool.Description, MaxSchema)
+	if raw := o.take("parameters"); raw != nil && raw[0] != '{' {
+		o.wrong("parameters", raw, "an object")
 	}
-	tool.Parameters = f.schema("parameters")
-	f.flag("strict", &tool.Strict)
-	f.rest()
+	tool.Parameters = o.schema("parameters")
+	o.flag("strict", &tool.Strict)
 	o.rest()
 	return tool
 }
@@ -85,6 +91,12 @@ func (o *object) toolChoice(tools []chat.Tool) chat.ToolChoice {
 	default:
 		o.wrong(name, raw, "a string or an object")
 	}
+	return o.checkChoice(choice, tools)
+}
+
+// checkChoice holds a choice to the tools that are there.
+func (o *object) checkChoice(choice chat.ToolChoice, tools []chat.Tool) chat.ToolChoice {
+	const name = "tool_choice"
 	switch {
 	case o.err != nil:
 	case len(tools) == 0 && (choice.Mode == "required" || choice.Mode == "function"):

@@ -72,6 +72,13 @@ func cutCall(_ context.Context, _ *Request, out Sink) (Result, error) {
 	return Result{}, out.Finish(0, Finish{Reason: "length"})
 }
 
+// stopped ends at a stop string of the client's.
+func stopped(_ context.Context, r *Request, out Sink) (Result, error) {
+	out.Accepted(accepted())
+	_ = out.Delta(0, Delta{Content: "one "})
+	return Result{Usage: Usage{PromptTokens: 5, CompletionTokens: 2}}, out.Finish(0, Finish{Reason: "stop", Stop: r.Stop[0]})
+}
+
 // silent answers with nothing.
 func silent(_ context.Context, _ *Request, out Sink) (Result, error) {
 	out.Accepted(accepted())
@@ -83,12 +90,17 @@ var volatile = []struct {
 	text    string
 }{
 	{regexp.MustCompile(`(chatcmpl|cmpl|embd|chat|gen)-[A-Z2-7]{26}`), "$1-ID"},
+	{regexp.MustCompile(`(msg|resp|rs|fc)_[A-Z2-7]{26}`), "${1}_ID"},
+	{regexp.MustCompile(`req-[A-Z2-7]{26}`), "req-ID"},
 	{regexp.MustCompile(`"created_at":"[^"]*Z"`), `"created_at":"TIME"`},
+	{regexp.MustCompile(`"completed_at":[0-9]+`), `"completed_at":0`},
 }
 
 // TestTranscripts compares whole answers, byte for byte, with what was reviewed.
 func TestTranscripts(t *testing.T) {
 	tools := `"tools":[{"type":"function","function":{"name":"read"}},{"type":"function","function":{"name":"list"}}]`
+	claudeTools := `"tools":[{"name":"read","input_schema":{"type":"object"}},{"name":"list","input_schema":{"type":"object"}}]`
+	flatTools := `"tools":[{"type":"function","name":"read"},{"type":"function","name":"list","parameters":{"type":"object"},"strict":true}]`
 	streamed := `"stream":true,"stream_options":{"include_usage":true}`
 	for name, tc := range map[string]struct {
 		path, fields string
@@ -107,6 +119,28 @@ func TestTranscripts(t *testing.T) {
 		"completions_logprobs":     {"/v1/completions", `"prompt":"a","logprobs":2`, talk},
 		"completions_stream":       {"/v1/completions", `"prompt":"a","logprobs":2,` + streamed, talk},
 		"completions_stream_echo":  {"/v1/completions", `"prompt":["a",[7,8]],"echo":true,"stream":true`, talk},
+		"messages":                 {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"system":"Be short.","stop_sequences":["x"]`, talk},
+		"messages_tools":           {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],` + claudeTools, talk},
+		"messages_stop_sequence":   {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"stop_sequences":["END"]`, stopped},
+		"messages_stream":          {"/v1/messages", `"max_tokens":3,"messages":[` + hello + `],"nonsense":1,"stream":true`, talk},
+		"messages_stream_tools":    {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"stream":true,` + claudeTools, talk},
+		"messages_stream_stop":     {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"stream":true,"stop_sequences":["END"]`, stopped},
+		"messages_stream_error":    {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"stream":true`, broken},
+		"messages_stream_silent":   {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `],"stream":true`, silent},
+		"messages_error":           {"/v1/messages", `"max_tokens":9,"messages":[` + hello + `]`, broken},
+		"messages_refused":         {"/v1/messages", `"messages":[` + hello + `]`, nil},
+		"messages_count":           {"/v1/messages/count_tokens", `"system":"Be short.","messages":[` + hello + `]`, nil},
+		"responses":                {"/v1/responses", `"input":"hi","instructions":"Be short.","temperature":0,"metadata":{"a":"b"}`, talk},
+		"responses_logprobs":       {"/v1/responses", `"input":"hi","include":["message.output_text.logprobs"],"top_logprobs":2`, talk},
+		"responses_tools":          {"/v1/responses", `"input":"hi",` + flatTools, talk},
+		"responses_tools_cut":      {"/v1/responses", `"input":"hi",` + flatTools, cutCall},
+		"responses_stream":         {"/v1/responses", `"input":"hi","nonsense":1,"stream":true,"max_output_tokens":3`, talk},
+		"responses_stream_tools":   {"/v1/responses", `"input":"hi","stream":true,` + flatTools, talk},
+		"responses_stream_cut":     {"/v1/responses", `"input":"hi","stream":true,` + flatTools, cutCall},
+		"responses_stream_error":   {"/v1/responses", `"input":"hi","stream":true`, broken},
+		"responses_stream_silent":  {"/v1/responses", `"input":"hi","stream":true`, silent},
+		"responses_error":          {"/v1/responses", `"input":"hi"`, broken},
+		"responses_count":          {"/v1/responses/input_tokens", `"input":"hi there"`, nil},
 		"embeddings":               {"/v1/embeddings", `"input":["a","b"]`, nil},
 		"embeddings_base64":        {"/v1/embeddings", `"input":"a","encoding_format":"base64"`, nil},
 		"ollama_chat":              {"/api/chat", `"messages":[` + hello + `],"stream":false,` + tools, talk},

@@ -40,7 +40,7 @@ def main():
             continue
         try:
             r = run(code)
-            wrong = f"exit status {r.returncode}" if r.returncode else '"error"' if '"error"' in r.stdout else ""
+            wrong = f"exit status {r.returncode}" if r.returncode else '"error"' if re.search(r'"error":(?! *null)', r.stdout) else ""
             output = r.stdout + r.stderr
         except subprocess.TimeoutExpired as e:
             wrong, output = "no end after 300 s", str(e.stdout)

@@ -1,4 +1,4 @@
-"""Drives a running node through the official openai and ollama SDKs.
+"""Drives a running node through the official openai, anthropic and ollama SDKs.
 
     sdk.py BASE_URL MODEL
 
@@ -9,12 +9,15 @@ import json
 import struct
 import sys
 import traceback
+import urllib.request
 
+import anthropic
 import ollama
 import openai
 
 BASE, MODEL = sys.argv[1].rstrip("/"), sys.argv[2]
 ai = openai.OpenAI(base_url=BASE + "/v1", api_key="unused", max_retries=0, timeout=120)
+an = anthropic.Anthropic(base_url=BASE, api_key="unused", max_retries=0, timeout=120)
 ol = ollama.Client(host=BASE, timeout=120)
 HELLO = [{"role": "user", "content": "Say hello in one short sentence."}]
 WEATHER = {
@@ -191,6 +194,150 @@ def openai_cached_tokens():
     ai.chat.completions.create(model=MODEL, messages=long, max_tokens=2, temperature=0)
     u = ai.chat.completions.create(model=MODEL, messages=long, max_tokens=2, temperature=0).usage
     assert 0 < u.prompt_tokens_details.cached_tokens < u.prompt_tokens, u
+
+
+GREEDY = {"extra_body": {"temperature": 0}}  # the SDK has no name for it any more
+READ = {"name": "get_weather", "description": "Get the weather of a city", "input_schema": WEATHER["function"]["parameters"]}
+
+
+@check
+def anthropic_models():
+    assert MODEL in [m.id for m in an.models.list()]
+    assert an.models.retrieve(MODEL).display_name == MODEL
+
+
+@check
+def anthropic_message_and_count():
+    asked = {"model": MODEL, "system": "Answer in one sentence.", "messages": HELLO}
+    m = an.messages.create(**asked, max_tokens=24, **GREEDY)
+    assert m.content[0].type == "text" and m.content[0].text.strip() and m.stop_reason in ("end_turn", "max_tokens"), m
+    prompt = m.usage.input_tokens + m.usage.cache_read_input_tokens
+    assert an.messages.count_tokens(**asked).input_tokens == prompt > 0, m.usage
+    again = an.messages.create(**asked, max_tokens=24, **GREEDY)
+    assert again.content[0].text == m.content[0].text and again.usage.cache_read_input_tokens > 0, again.usage
+    return m.content[0].text
+
+
+@check
+def anthropic_stream_equals_whole():
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "text", "text": "Say hello in one short sentence."}]}], "max_tokens": 32, **GREEDY}
+    whole = an.messages.create(**asked)
+    with an.messages.stream(**asked) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text, (text, whole)
+    assert final.stop_reason == whole.stop_reason and final.usage.output_tokens == whole.usage.output_tokens, (final, whole)
+    assert final.usage.input_tokens + final.usage.cache_read_input_tokens == whole.usage.input_tokens + whole.usage.cache_read_input_tokens
+    kinds = [e.type for e in an.messages.create(**asked, stream=True)]
+    assert kinds[:2] == ["message_start", "content_block_start"] and kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"], kinds
+
+
+@check
+def anthropic_stop_sequence():
+    m = an.messages.create(model=MODEL, messages=HELLO, max_tokens=32, **GREEDY)
+    word = m.content[0].text.split()[1]
+    cut = an.messages.create(model=MODEL, messages=HELLO, max_tokens=32, **GREEDY, stop_sequences=["zzzz", word])
+    assert cut.stop_reason == "stop_sequence" and cut.stop_sequence == word and m.content[0].text.startswith(cut.content[0].text), cut
+
+
+@check
+def anthropic_tools():
+    question = [{"role": "user", "content": "What is the weather in Rome for 3 days?"}]
+    m = an.messages.create(model=MODEL, messages=question, tools=[READ], tool_choice={"type": "any"}, **GREEDY, max_tokens=96)
+    call = m.content[-1]
+    assert m.stop_reason == "tool_use" and call.type == "tool_use" and call.name == "get_weather" and 1 <= call.input["days"] <= 7, m
+    follow = question + [m.to_param(), {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "sunny, 21 degrees"}]}]
+    assert an.messages.create(model=MODEL, messages=follow, tools=[READ], max_tokens=16, **GREEDY).content
+    with an.messages.stream(model=MODEL, messages=question, tools=[READ], tool_choice={"type": "tool", "name": "get_weather"}, **GREEDY, max_tokens=96) as stream:
+        streamed = stream.get_final_message()
+    assert streamed.stop_reason == "tool_use" and set(streamed.content[-1].input) == {"city", "days"}, streamed
+    return call.input
+
+
+@check
+def anthropic_json_schema():
+    m = an.messages.create(model=MODEL, messages=[{"role": "user", "content": "Describe a person called Ada who is 36."}], **GREEDY, max_tokens=96,
+                           output_config={"format": {"type": "json_schema", "schema": PERSON}})
+    assert set(json.loads(m.content[0].text)) == {"name", "age"}, m
+
+
+@check
+def anthropic_errors():
+    def refused(kind, **kw):
+        try:
+            an.messages.create(**{"model": MODEL, "messages": HELLO, "max_tokens": 4, **kw})
+        except kind as e:
+            return e
+        raise AssertionError(f"not refused: {kw}")
+    assert refused(anthropic.NotFoundError, model="no-such-model").body["error"]["type"] == "not_found_error"
+    assert "thinking" in str(refused(anthropic.BadRequestError, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=2048))
+    assert "bash_20250124" in str(refused(anthropic.BadRequestError, tools=[{"type": "bash_20250124", "name": "bash"}]))
+    assert "image" in str(refused(anthropic.BadRequestError, messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x"}}]}]))
+    assert refused(anthropic.BadRequestError, messages=[{"role": "user", "content": "word " * 200000}]).body["error"]["type"] == "invalid_request_error"
+
+
+@check
+def responses_text_and_stream():
+    asked = {"model": MODEL, "instructions": "Answer in one sentence.", "input": "Say hello.", "max_output_tokens": 24, "temperature": 0}
+    r = ai.responses.create(**asked)
+    assert r.output_text.strip() and r.status in ("completed", "incomplete") and r.instructions == asked["instructions"], r
+    assert r.usage.total_tokens == r.usage.input_tokens + r.usage.output_tokens
+    assert ai.responses.input_tokens.count(model=MODEL, instructions=asked["instructions"], input=asked["input"]).input_tokens == r.usage.input_tokens
+    text, last, numbers = "", None, []
+    for e in ai.responses.create(**asked, stream=True):
+        numbers.append(e.sequence_number)
+        if e.type == "response.output_text.delta":
+            text += e.delta
+        last = e
+    assert text == r.output_text == last.response.output_text and last.type == "response." + r.status, (text, r, last)
+    assert numbers == list(range(len(numbers))), numbers
+    with ai.responses.stream(**{**asked, "max_output_tokens": 200}) as stream:
+        final = stream.get_final_response()
+    assert final.status == "completed" and final.output_text.startswith(text[:10]), final
+    return r.output_text
+
+
+@check
+def responses_tools():
+    tool = {"type": "function", **WEATHER["function"], "strict": True}
+    question = [{"role": "user", "content": "What is the weather in Rome for 3 days?"}]
+    r = ai.responses.create(model=MODEL, input=question, tools=[tool], tool_choice="required", temperature=0, max_output_tokens=96)
+    call = r.output[-1]
+    assert call.type == "function_call" and set(json.loads(call.arguments)) == {"city", "days"}, r
+    follow = question + [o.model_dump(exclude_none=True) for o in r.output] + [{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+    assert ai.responses.create(model=MODEL, input=follow, tools=[tool], temperature=0, max_output_tokens=16).output
+    done = [e for e in ai.responses.create(model=MODEL, input=question, tools=[tool], tool_choice="required", temperature=0, max_output_tokens=96, stream=True) if e.type == "response.function_call_arguments.done"]
+    assert len(done) == 1 and done[0].arguments == call.arguments, done
+    return call.arguments
+
+
+@check
+def responses_json_schema():
+    r = ai.responses.create(model=MODEL, input="Describe a person called Ada who is 36.", temperature=0, max_output_tokens=96,
+                            text={"format": {"type": "json_schema", "name": "person", "strict": True, "schema": PERSON}})
+    assert set(json.loads(r.output_text)) == {"name", "age"}, r
+
+
+@check
+def responses_errors():
+    for name, value in {"previous_response_id": "resp_1", "store": True, "background": True, "truncation": "auto", "tools": [{"type": "web_search"}]}.items():
+        try:
+            ai.responses.create(model=MODEL, input="hi", **{name: value})
+        except openai.BadRequestError as e:
+            assert name in str(e), (name, e)
+        else:
+            raise AssertionError(f"not refused: {name}")
+
+
+@check
+def llama_server_routes():
+    get = lambda path: json.load(urllib.request.urlopen(BASE + path, timeout=60))
+    post = lambda path, body: json.load(urllib.request.urlopen(urllib.request.Request(BASE + path, json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=60))
+    props = get("/props")
+    assert props["total_slots"] > 0 and props["default_generation_settings"]["n_ctx"] > 0 and props["chat_template"], props
+    pieces = post("/tokenize", {"content": "two riders, one bicycle", "with_pieces": True})["tokens"]
+    assert "".join(p["piece"] for p in pieces) == "two riders, one bicycle", pieces
+    assert post("/detokenize", {"tokens": [p["id"] for p in pieces]})["content"] == "two riders, one bicycle"
 
 
 @check
