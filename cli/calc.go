@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -39,6 +41,10 @@ func (a *app) calcCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			box := ""
+			if have := node.MachineMemory(); len(f.memory) == 0 && have > 0 {
+				f.memory, box = []string{strconv.FormatInt(have, 10)}, "this machine, "
+			}
 			r, err := a.calculate(c, &f, args)
 			if err != nil {
 				return err
@@ -46,7 +52,7 @@ func (a *app) calcCommand() *cobra.Command {
 			if f.asJSON {
 				return printJSON(a.env.Out, r)
 			}
-			return printCalc(a.env.Out, r)
+			return printCalc(a.env.Out, r, box)
 		}}
 	fs := cmd.Flags()
 	fs.IntVar(&f.tokens, "tokens", 0, "tokens of the prompt; 0 is the context")
@@ -55,7 +61,7 @@ func (a *app) calcCommand() *cobra.Command {
 	fs.Float64Var(&f.rttMs, "rtt-ms", 0, "round trip of the links in ms; 0 is 0.2, and 0.02 above 10 Gbit/s")
 	fs.Float64Var(&f.prefillRate, "prefill-rate", 0, "prompt tokens/s that one box computes, as bench measures; 0 is not known")
 	fs.Float64Var(&f.decodeRate, "decode-rate", 0, "tokens/s of one answer on one box; 0 is not known")
-	fs.StringArrayVar(&f.memory, "memory", nil, "memory of a box (24GiB); may be repeated, once for each; one stands for all")
+	fs.StringArrayVar(&f.memory, "memory", nil, "memory of a box (24GiB); may be repeated, once for each; one stands for all; without: this machine's")
 	fs.IntVar(&f.boxes, "boxes", 0, "boxes to spread the model over; 0 is one for each --memory, at least 2")
 	fs.StringVar(&f.weights, "weights", "", "size of the weights (4.9GB), where a config.json does not say it")
 	fs.Float64Var(&f.weightBits, "weight-bits", 0, "bits of one weight, for the size of the weights of a config.json; 0 is what the file says")
@@ -154,8 +160,8 @@ func (a *app) calcModel(c node.Config, args []string) (*calc.Model, error) {
 	return m, nil
 }
 
-func printCalc(out io.Writer, r *calc.Report) error {
-	if err := printCalcModel(out, r); err != nil {
+func printCalc(out io.Writer, r *calc.Report, box string) error {
+	if err := printCalcModel(out, r, box); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nKV of %d tokens over a link\n", r.KV.Tokens)
@@ -201,8 +207,9 @@ func printCalc(out io.Writer, r *calc.Report) error {
 	return nil
 }
 
-// printCalcModel prints what was read, and what it takes in memory.
-func printCalcModel(out io.Writer, r *calc.Report) error {
+// printCalcModel prints what was read, and what it takes in memory. box goes before the
+// memory of a box.
+func printCalcModel(out io.Writer, r *calc.Report, box string) error {
 	m := &r.Model
 	t := newTable(out, "model", m.Name)
 	t.row("architecture", fmt.Sprintf("%s, attention %s, %d layers%s", m.Architecture, m.Attention, m.Layers, layerKinds(m)))
@@ -236,7 +243,7 @@ func printCalcModel(out io.Writer, r *calc.Report) error {
 		if b.Fits {
 			fits = "fits"
 		}
-		t.row("box of "+humanize.IBytes(uint64(b.Memory)), fmt.Sprintf("%s; context at most %d", fits, b.ContextMax))
+		t.row(cmp.Or(box, "box of ")+humanize.IBytes(uint64(b.Memory)), fmt.Sprintf("%s; context at most %d", fits, b.ContextMax))
 	}
 	return t.flush()
 }

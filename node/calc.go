@@ -7,6 +7,7 @@ import (
 
 	"tandem/node/api"
 	"tandem/node/calc"
+	"tandem/node/engine"
 	"tandem/node/models"
 	"tandem/node/models/builtin"
 	"tandem/node/models/gguf"
@@ -88,6 +89,15 @@ func (p *peers) measuredLinks(n int) []calc.Link {
 		}
 	}
 	return out
+}
+
+// MachineMemory is the memory that models on this machine may take, in bytes; 0: it is
+// not known.
+func MachineMemory() int64 {
+	if have := engine.HostCapacity(); have > 0 && have <= calc.MaxMemory {
+		return have
+	}
+	return 0
 }
 
 // CalcModel reads what the calculator needs of a model on this machine: of a file, of a

@@ -95,6 +95,7 @@ func (o *object) anthropicThinking(c *call) {
 		t.bad("budget_tokens", "is required with type enabled: a whole number from 1024 to %d", MaxTokens)
 	case kind == "enabled":
 		on = true
+		c.notes = append(c.notes, "thinking.budget_tokens is a target that is not enforced: max_tokens bounds thoughts and text together")
 	case kind == "adaptive":
 		c.Think = nil
 	}

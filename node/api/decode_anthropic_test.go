@@ -111,8 +111,8 @@ func TestMessagesDecodes(t *testing.T) {
 		c.ToolChoice.Mode != "required" || c.ParallelToolCalls || c.Think == nil || !*c.Think || !c.Tools[0].Strict || c.TemplateArgs["reasoning_effort"] != "low" {
 		t.Errorf("%+v", c)
 	}
-	if fmt.Sprint(c.warnings) != "[colour]" {
-		t.Errorf("warnings %v", c.warnings)
+	if fmt.Sprint(c.warnings) != "[colour]" || len(c.notes) != 1 || !strings.Contains(c.notes[0], "budget_tokens") {
+		t.Errorf("warnings %v, notes %v", c.warnings, c.notes)
 	}
 }
 

@@ -79,7 +79,7 @@ func (g *generation) read(r *http.Request) error {
 	g.call.Tenant = tenantOf(r.Context())
 	g.call.fingerprint = g.server.fingerprint
 	g.w.Header().Set(requestID, g.call.ID)
-	setWarning(g.w, g.call.warnings, nil)
+	setWarning(g.w, g.call.warnings, g.call.notes)
 	return err
 }
 
@@ -151,7 +151,7 @@ func (g *generation) headers(a Accepted) {
 	if a.Truncated > 0 {
 		set("X-Tandem-Truncated", strconv.Itoa(a.Truncated))
 	}
-	setWarning(g.w, g.call.warnings, a.Warnings)
+	setWarning(g.w, g.call.warnings, append(g.call.notes, a.Warnings...))
 }
 
 // Delta implements Sink.

@@ -15,6 +15,7 @@ type call struct {
 	logprobs     bool     // the client wants them; picking the best needs them, too
 	echo         []string // texts to repeat before the answers, one per prompt; nil: none
 	warnings     []string // names of unknown fields
+	notes        []string // what else its client should know
 	fingerprint  string   // of this server, as OpenAI's answers have one
 	responses    *responseEcho
 }

@@ -1,9 +1,11 @@
 package calc
 
 import (
+	"bytes"
 	"testing"
 
 	"tandem/node/models/gguf"
+	"tandem/node/models/gguf/gguftest"
 )
 
 func readGGUF(t *testing.T, path string) *Model {
@@ -73,4 +75,22 @@ func TestKindsOfGGUF(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzGGUF: of no file that passed the checks of package gguf the answer fails.
+func FuzzGGUF(f *testing.F) {
+	for _, m := range []gguftest.Model{gguftest.Llama(), gguftest.Qwen3(), gguftest.Gemma3()} {
+		f.Add(m.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := gguf.Read(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			return
+		}
+		q := Question{KVType: "f16", Tokens: MaxTokens, Context: MaxTokens, Sequences: MaxSequences, MicroBatch: 512, PrefillRate: 1, Memory: []int64{1 << 40}}
+		r, err := Answer(FromGGUF(file), q)
+		if err != nil || r.KV.EngineBytes < r.KV.Bytes || r.KV.Bytes < 0 || r.Memory.Total <= 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// hostCapacity is the memory that the models of this process may take together,
+// HostCapacity is the memory that the models of this process may take together,
 // with what they take already: what the machine and the control groups of the
 // process have left, plus the anonymous memory of the process itself. File pages
 // count as left, and so do weights that are mapped. Where nothing is known, which
 // is so on other systems than Linux, the answer is the largest number.
-func hostCapacity() int64 { return capacity(os.DirFS("/")) }
+func HostCapacity() int64 { return capacity(os.DirFS("/")) }
 
 func capacity(root fs.FS) int64 {
 	left, ok := field(root, "proc/meminfo", "MemAvailable:")

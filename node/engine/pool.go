@@ -363,5 +363,5 @@ func (p *Pool) Capacity() int64 {
 	if p.config.MemoryBudget > 0 {
 		return p.config.MemoryBudget
 	}
-	return hostCapacity()
+	return HostCapacity()
 }
