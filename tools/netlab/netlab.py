@@ -1,12 +1,14 @@
 """What moving KV is worth on wires of some speeds, on this machine: two nodes, each in a
 network namespace, with a cable whose rate is limited.
 
-    unshare -n -m python3 tools/netlab/netlab.py --node bin/node --model FILE [--mbit 1000,2500,10000] [--tokens 1985] [--rounds 1]
+    unshare -n -m python3 tools/netlab/netlab.py --node bin/node --model FILE [--mbit 1000,2500,10000] [--tokens 1985] [--rounds 1] [--prefill fast,slow]
 
 For each rate: the goodput of iperf3 (if it is installed) and of both ways for KV, then
-the time to the first token of a cold prompt at a node with one thread beside one with
-all of them, in every way in which it can get the prompt's KV, and in the one that it
-chooses by itself; what it expected of each, and what it was. rate 0 is no limit.
+the time to the first token of a cold prompt in every way in which a node can get the
+prompt's KV, and in the one that it chooses by itself, and the time between the tokens of
+another answer while such prompts arrive there. Beside a fast prefill node the node has one
+thread and the other all of them; beside a slow one it is the other way round. rate 0 is no
+limit.
 """
 import argparse
 import http.client
@@ -103,20 +105,35 @@ class Node:
         out = subprocess.run(["ip", "netns", "exec", self.name, "python3", script, self.host], input=json.dumps(body), capture_output=True, text=True, check=True)
         return json.loads(out.stdout)
 
+    def beside(self, prompt, work):
+        """Mean and longest gap between the tokens of an answer here while work runs."""
+        body = {"model": os.path.basename(self.args.model).removesuffix(".gguf"), "prompt": prompt, "max_tokens": 4000, "temperature": 0, "ignore_eos": True, "stream": True}
+        script = os.path.join(os.path.dirname(__file__), "first_token.py")
+        stream = subprocess.Popen(["ip", "netns", "exec", self.name, "python3", script, self.host], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stream.stdin.write(json.dumps(body))
+        stream.stdin.close()
+        self.until("the answer has begun", lambda s: s["requests"]["running"] > 0)
+        time.sleep(0.5)
+        work()
+        stream.send_signal(signal.SIGTERM)
+        gaps = json.loads(stream.stdout.read())["gaps"][4:]
+        stream.wait(20)
+        return statistics.mean(gaps), max(gaps)
+
     def last(self, event):
         """The fields of the last event of a kind in the log."""
         lines = [line for line in open(self.folder + ".log") if f"msg={event} " in line]
         return dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', lines[-1])) if lines else {}
 
 
-def measure(args, work, mbit):
+def measure(args, work, mbit, prefill):
     limit(mbit)
-    row = {"mbit": mbit, "iperf": iperf()}
+    row = {"mbit": mbit, "prefill": prefill, "iperf": iperf()}
     rng = random.Random(args.seed)
     prompt = lambda: [rng.randrange(300, 700) for _ in range(args.tokens)]
-    # b computes for others and answers nothing itself; a has one thread.
-    b = Node(args, work, "b", "10.78.0.2", "--role", "prefill")
-    a = Node(args, work, "a", "10.78.0.1", "--threads", "1", "--join", "10.78.0.2", "--log-level", "debug")
+    # b computes for others and answers nothing itself.
+    b = Node(args, work, "b", "10.78.0.2", "--role", "prefill", "--threads", "0" if prefill == "fast" else "1")
+    a = Node(args, work, "a", "10.78.0.1", "--threads", "1" if prefill == "fast" else "0", "--join", "10.78.0.2", "--log-level", "debug")
     prompts, texts = [], []
     try:
         b.start()
@@ -142,6 +159,8 @@ def measure(args, work, mbit):
                 row.setdefault("reasons", {})[way] = got["reason"]
                 moved = a.last("kv_moved")
             row[way] = statistics.median(times)
+            if way in ("local", "remote"):
+                row["gaps_" + way] = a.beside(prompt()[:64], lambda: [a.ttft(prompt()) for _ in range(2)])
             if way == "auto":
                 row["choice"] = "remote" if re.search(r"computes [\d,]+ tokens", got["reason"]) else "local"
             if way in ("remote", "fetched"):
@@ -160,6 +179,7 @@ def main():
     parser.add_argument("--mbit", default="1000,2500,10000")
     parser.add_argument("--tokens", type=int, default=1985)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--prefill", default="fast,slow")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -168,19 +188,24 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory(prefix="tandem-netlab-") as work:
         for mbit in map(int, args.mbit.split(",")):
-            rows.append(measure(args, tempfile.mkdtemp(dir=work), mbit))
+            for prefill in args.prefill.split(","):
+                rows.append(measure(args, tempfile.mkdtemp(dir=work), mbit, prefill))
     if args.json:
         print(json.dumps(rows, indent=1))
         return
     mb = lambda v: f"{v / 1e6:.0f}" if v else "-"
     print(f"{os.path.basename(args.model)}, {args.tokens} tokens, median of {args.rounds}; MB/s and s to the first token")
-    print(f"{'Mbit/s':>7} {'iperf3':>7} {'quic':>6} {'tcp':>6} | {'local':>7} {'remote':>7} {'fetched':>8} | auto")
+    print(f"{'Mbit/s':>7} {'prefill':>7} {'iperf3':>7} {'quic':>6} {'tcp':>6} | {'local':>7} {'remote':>7} {'fetched':>8} | auto")
     for r in rows:
         best = min(r["local"], r["remote"])
-        print(f"{r['mbit']:>7} {mb(r['iperf']):>7} {mb(r['ways'].get('quic')):>6} {mb(r['ways'].get('tcp')):>6} | {r['local']:7.2f} {r['remote']:7.2f} {r['fetched']:8.2f} | "
+        print(f"{r['mbit']:>7} {r['prefill']:>7} {mb(r['iperf']):>7} {mb(r['ways'].get('quic')):>6} {mb(r['ways'].get('tcp')):>6} | {r['local']:7.2f} {r['remote']:7.2f} {r['fetched']:8.2f} | "
               f"{r['auto']:.2f} ({r['choice']}, {r['auto'] / best:.2f} of the better)")
+    print("between tokens of another answer while two such prompts arrive, mean and longest, ms: all here; prompts computed there")
     for r in rows:
-        print(f"{r['mbit']} Mbit/s, auto: {r['reasons']['auto']}")
+        (mean, longest), (there, there_longest) = r["gaps_local"], r["gaps_remote"]
+        print(f"{r['mbit']:>7} {r['prefill']:>7} {mean * 1e3:7.1f} {longest * 1e3:7.0f} ; {there * 1e3:7.1f} {there_longest * 1e3:7.0f}")
+    for r in rows:
+        print(f"{r['mbit']} Mbit/s, {r['prefill']} prefill node, auto: {r['reasons']['auto']}")
 
 
 if __name__ == "__main__":
