@@ -350,6 +350,21 @@ func (c *Cluster) Update(change func(*member.Member)) error {
 	return nil
 }
 
+// Remove makes a node that has failed one that left, for this node: nothing waits for it
+// or looks for it any more. A new run of it joins as ever. A node that is there cannot
+// be removed; one that left already, or that is not known, is as it should be.
+func (c *Cluster) Remove(id member.ID) error {
+	e, known := c.table.get(id)
+	switch {
+	case id == c.Self().ID:
+		return errors.New("a node cannot remove itself")
+	case known && e.present():
+		return fmt.Errorf("%s is there; stop it, or drain it, instead", e.m.Name)
+	}
+	c.table.left(id, e.process)
+	return nil
+}
+
 // meta is what this node says of itself now.
 func (c *Cluster) meta() meta {
 	c.mu.Lock()

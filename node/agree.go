@@ -24,7 +24,7 @@ func (p *peers) services() map[string]xfer.Handler {
 	services := map[string]xfer.Handler{
 		serviceGenerate: n.serveGenerate, serviceEmbed: n.serveEmbed, serviceLoad: n.serveLoad, serviceModel: n.serveModel, serviceFetch: p.serveFetch,
 		serviceKnowledge: n.serveKnowledge, serviceRaft: p.serveRaft, serviceForward: p.serveForward, serviceDoctor: p.serveDoctor,
-		servicePrefill: n.servePrefill, serviceProbe: p.serveProbe,
+		servicePrefill: n.servePrefill, serviceProbe: p.serveProbe, serviceEvents: n.pages.serveEvents, serviceAdmin: n.pages.serveAdmin,
 	}
 	if n.keeper != nil {
 		services[xfer.ServicePull] = xfer.ServePull(kvHolder{n.keeper}, p.memory, n.metrics.gaveBlock)

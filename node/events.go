@@ -54,6 +54,8 @@ type (
 		Forwarded    bool   `json:"forwarded,omitempty"` // to another node
 		Prefill      string `json:"prefill"`
 		Reason       string `json:"reason"`
+		// Scores are of all nodes that could have answered, this one included.
+		Scores []PlaceScore `json:"scores,omitempty"`
 	}
 	// RequestMoved comes when the node that computed a request was lost, or gave it up,
 	// and another one goes on with it.
@@ -122,6 +124,12 @@ type (
 		CompletionTokens int     `json:"completion_tokens"`
 		TTFT             float64 `json:"ttft_seconds"`
 		Seconds          float64 `json:"seconds"`
+		// Load, Queue, Prefill and Decode are parts of Seconds, as the node that answered
+		// measured them; 0: it did not come to that.
+		Load    float64 `json:"load_seconds"`
+		Queue   float64 `json:"queue_seconds"` // until the first step; blocks that are fetched come in it
+		Prefill float64 `json:"prefill_seconds"`
+		Decode  float64 `json:"decode_seconds"`
 
 		intervals api.Intervals // between its tokens; for the metrics only
 	}
@@ -179,6 +187,19 @@ type (
 		Reason string `json:"reason,omitempty"`
 	}
 )
+
+// PlaceScore is what a request would have cost on one node, as expected when it was
+// placed.
+type PlaceScore struct {
+	Node    string  `json:"node"`    // its name
+	Seconds float64 `json:"seconds"` // until the first token; 0: the policy does not look at time
+	// Queue, Fetch and Prefill are parts of it.
+	Queue   float64 `json:"queue_seconds"`
+	Fetch   float64 `json:"fetch_seconds"`
+	Prefill float64 `json:"prefill_seconds"`
+	Cached  int     `json:"cached_tokens"`
+	Why     string  `json:"why,omitempty"` // it was no candidate
+}
 
 // KVWay is how a node could get the KV of a prompt: "local", "fetched" from a node that
 // has it, "remote" from one that computes it; and in how long, as expected.
@@ -239,15 +260,28 @@ func (Ready) level() slog.Level        { return slog.LevelInfo }
 // behind before it loses some. A page that shows the last minute needs far less.
 const subscriberBuffer = 256
 
+// recentEvents is how many events a node remembers for pages that are opened later: a
+// hundred requests or more, some hundred bytes each.
+const recentEvents = 512
+
 // eventHub hands events to listeners. Listeners run on the goroutine that emits
 // and must not block; subscribers get copies through bounded channels.
 type eventHub struct {
+	node      string        // id of the node, in every event that goes out
 	listeners []func(event) // fixed after New
 
 	mu struct {
 		sync.Mutex
 		subscribers map[chan streamEvent]struct{}
+		recent      []datedEvent // a ring of at most recentEvents
+		next        int          // place in the ring of the next one, once it is full
 	}
+}
+
+// datedEvent is an event and when it was emitted.
+type datedEvent struct {
+	time time.Time
+	event
 }
 
 // streamEvent is an event as it goes to /admin/events.
@@ -256,8 +290,8 @@ type streamEvent struct {
 	data []byte
 }
 
-func newEventHub(listeners ...func(event)) *eventHub {
-	h := &eventHub{listeners: listeners}
+func newEventHub(node string, listeners ...func(event)) *eventHub {
+	h := &eventHub{node: node, listeners: listeners}
 	h.mu.subscribers = map[chan streamEvent]struct{}{}
 	return h
 }
@@ -268,36 +302,62 @@ func (h *eventHub) emit(e event) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	dated := datedEvent{time.Now(), e}
+	h.rememberLocked(dated)
 	if len(h.mu.subscribers) == 0 {
 		return
 	}
-	data, err := json.Marshal(struct {
-		Time time.Time `json:"time"`
-		Kind string    `json:"kind"`
-		Data event     `json:"data"`
-	}{time.Now(), e.kind(), e})
+	out, err := h.encode(dated)
 	if err != nil {
 		return
 	}
 	for ch := range h.mu.subscribers {
 		select {
-		case ch <- streamEvent{e.kind(), data}:
+		case ch <- out:
 		default: // the subscriber lags: it loses this one and sees a gap in time
 		}
 	}
 }
 
+func (h *eventHub) rememberLocked(e datedEvent) {
+	if len(h.mu.recent) < recentEvents {
+		h.mu.recent = append(h.mu.recent, e)
+		return
+	}
+	h.mu.recent[h.mu.next] = e
+	h.mu.next = (h.mu.next + 1) % recentEvents
+}
+
+// encode makes JSON of an event.
+func (h *eventHub) encode(e datedEvent) (streamEvent, error) {
+	data, err := json.Marshal(struct {
+		Time time.Time `json:"time"`
+		Node string    `json:"node"`
+		Kind string    `json:"kind"`
+		Data event     `json:"data"`
+	}{e.time, h.node, e.kind(), e.event})
+	return streamEvent{e.kind(), data}, err
+}
+
+// open begins a subscription: what is remembered, oldest first, and what comes from
+// then on, with nothing missing or twice in between. end ends it.
+func (h *eventHub) open() (recent []datedEvent, ch <-chan streamEvent, end func()) {
+	c := make(chan streamEvent, subscriberBuffer)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.subscribers[c] = struct{}{}
+	recent = append(append(recent, h.mu.recent[h.mu.next:]...), h.mu.recent[:h.mu.next]...)
+	return recent, c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.mu.subscribers, c)
+	}
+}
+
 // subscribe calls each for every event until ctx ends or each fails.
 func (h *eventHub) subscribe(ctx context.Context, each func(name string, data []byte) error) error {
-	ch := make(chan streamEvent, subscriberBuffer)
-	h.mu.Lock()
-	h.mu.subscribers[ch] = struct{}{}
-	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		delete(h.mu.subscribers, ch)
-		h.mu.Unlock()
-	}()
+	_, ch, end := h.open()
+	defer end()
 	for {
 		select {
 		case e := <-ch:

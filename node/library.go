@@ -114,6 +114,7 @@ func (l *library) describe(m models.Model) api.Model {
 	if l.node != nil {
 		out.Loaded = l.node.isLoaded(m.Name)
 		out.Default = l.node.isDefault(m.Name)
+		out.Memory = l.node.wouldTake(m)
 	}
 	return out
 }

@@ -351,6 +351,16 @@ func (n *Node) gpuLayers() int {
 	return 0
 }
 
+// wouldTake is the memory that a model would take on this machine, in bytes, as
+// estimated; 0: nothing is known of that.
+func (n *Node) wouldTake(m models.Model) int64 {
+	memory, err := n.memory(m, n.engineOptions(generating(m)))
+	if err != nil {
+		return 0
+	}
+	return memory.Total()
+}
+
 // fits tells whether a model could be loaded on this machine at all.
 func (n *Node) fits(m models.Model) bool {
 	memory, err := n.memory(m, n.engineOptions(generating(m)))

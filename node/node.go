@@ -52,6 +52,7 @@ type Node struct {
 	store    *models.Store
 	keeper   *keeper // nil: no KV blocks are kept
 	kvAdmin  *kvAdmin
+	pages    *everywhere
 	rdma     *rdma  // nil: rdmaOff says why
 	rdmaOff  string // for other nodes
 	pool     *engine.Pool
@@ -144,7 +145,7 @@ func (n *Node) open() error {
 	}
 	n.metrics = newMetrics(n.engineSamples, n.kvSample,
 		func() float64 { return float64(n.api.OpenStreams()) }, func() float64 { return float64(n.api.Panics()) })
-	n.events = newEventHub(logEvents(n.log), n.metrics.listen)
+	n.events = newEventHub(n.id, logEvents(n.log), n.metrics.listen)
 	if n.keeper, err = n.openKeeper(); err != nil {
 		return err
 	}
@@ -154,8 +155,9 @@ func (n *Node) open() error {
 	n.pool, n.kvAdmin = engine.NewPool(n.poolConfig()), newKVAdmin(n)
 	n.vocabs = &vocabs{node: n}
 	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
+	n.pages = newEverywhere(n)
 	n.api = api.New(api.Config{
-		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Calc: calculator{n}, Page: webui.Handler(),
+		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Calc: calculator{n}, Nodes: n.pages, Page: webui.Handler(),
 		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version, Slots: n.cfg.Parallel,
 		Observe: n.observe, Logger: n.log,
 	})
@@ -185,6 +187,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	close(n.listening)
 
+	n.pages.serve()
 	served := make(chan error, 1)
 	n.goFunc(func() { served <- n.server.Serve(api.Listener(listener)) })
 	n.goFunc(func() { n.prepareDefault(n.stopping) })
@@ -207,7 +210,7 @@ func (n *Node) close() error {
 	n.peers.draining()
 	drain, cancel := context.WithTimeout(context.Background(), n.cfg.DrainTime)
 	defer cancel()
-	err := errors.Join(n.server.Shutdown(drain), n.quiet(drain))
+	err := errors.Join(n.server.Shutdown(drain), n.pages.close(drain), n.quiet(drain))
 	if errors.Is(err, context.DeadlineExceeded) {
 		n.log.Warn("requests were still running; they are cut off")
 		n.cutOff(api.Busy(http.StatusServiceUnavailable, n.cfg.DrainTime, "the node is stopping"))

@@ -11,5 +11,6 @@ func (n *Node) observe(r api.RequestRecord) {
 	}
 	n.events.emit(RequestFinished{ID: r.ID, Endpoint: r.Endpoint, Model: model, Outcome: string(r.Outcome), Status: r.Status,
 		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, CompletionTokens: r.CompletionTokens,
-		TTFT: r.TTFT.Seconds(), Seconds: r.Total.Seconds(), intervals: r.Intervals})
+		TTFT: r.TTFT.Seconds(), Seconds: r.Total.Seconds(), Load: r.Load.Seconds(), Queue: r.Queue.Seconds(), Prefill: r.Prefill.Seconds(),
+		Decode: r.Decode.Seconds(), intervals: r.Intervals})
 }

@@ -22,6 +22,8 @@ type placement struct {
 	Decode, Prefill string // names for people; Prefill is "local" where that is Decode
 	Reason          string
 
+	scores []scheduler.Score // of all nodes that were looked at; none where there was no choice
+
 	noted bool // what the node that decodes said was added
 }
 
@@ -80,7 +82,7 @@ func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []mem
 	if err != nil {
 		return placement{}, err
 	}
-	return placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason}, nil
+	return placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason, scores: d.Scores}, nil
 }
 
 // Terms of marks: how long a node gets nothing after it refused, unless it gives a

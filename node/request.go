@@ -57,7 +57,7 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 		return result, refusal(r.Model, err)
 	}
 	n.events.emit(RequestPlaced{ID: r.ID, Model: model.Name, PromptTokens: plan.tokens(), Choices: len(choices),
-		Decode: place.Decode, Forwarded: !place.here, Prefill: place.Prefill, Reason: place.Reason})
+		Decode: place.Decode, Forwarded: !place.here, Prefill: place.Prefill, Reason: place.Reason, Scores: n.peers.scored(place.scores)})
 	out.Accepted(api.Accepted{Model: model.Name, Node: place.Decode, Prefill: place.Prefill, Reason: place.Reason,
 		PromptTokens: plan.tokens(), Created: start, Warnings: plan.warnings})
 	err = runChoices(ctx, choices, out)

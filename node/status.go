@@ -67,6 +67,8 @@ type Status struct {
 	OpenStreams  int             `json:"open_streams"`
 	Models       []ModelStatus   `json:"models"`
 	Devices      []engine.Device `json:"devices"`
+	// MemoryBytes is what all loaded models together may take on this machine.
+	MemoryBytes int64 `json:"memory_bytes"`
 }
 
 // Member is one node of the cluster.
@@ -117,6 +119,9 @@ type ModelStatus struct {
 	Reused      int64     `json:"prompt_tokens_reused"`
 	Restored    int64     `json:"prompt_tokens_restored"` // of those reused, from kept blocks
 	Generated   int64     `json:"tokens_generated"`
+	PrefillMs   float64   `json:"prefill_ms"` // of the first token of a prompt, as measured lately; 0: not measured
+	StepMs      float64   `json:"step_ms"`    // of a token of each of StepWidth answers, as measured lately; 0: not measured
+	StepWidth   float64   `json:"step_width"`
 	KVKept      bool      `json:"kv_kept"`             // blocks of this model are kept
 	KVReason    string    `json:"kv_reason,omitempty"` // why they are not
 }
@@ -136,14 +141,15 @@ func (n *Node) status() Status {
 	}
 	s.Goroutines = runtime.NumGoroutine()
 	s.OpenStreams = int(n.running.Load())
-	s.Models, s.Devices = []ModelStatus{}, n.devices()
+	s.Models, s.Devices, s.MemoryBytes = []ModelStatus{}, n.devices(), n.pool.Capacity()
 	names := []string{}
 	for _, m := range n.pool.Loaded() {
 		st := m.Stats
 		kept, why := n.keeps(m.Spec.Name)
 		s.Models = append(s.Models, ModelStatus{KVKept: kept, KVReason: why, Restored: st.Restored, Name: m.Spec.Name, MemoryBytes: m.Memory.Total(), Expires: m.Expires,
 			Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued, KVTokens: st.KVTokens, KVCells: st.KVCells,
-			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated})
+			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated,
+			PrefillMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth})
 		names = append(names, m.Spec.Name)
 		s.Requests.Running += st.Running
 		s.Requests.Queued += st.Queued

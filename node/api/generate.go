@@ -215,7 +215,8 @@ func (g *generation) record(ctx context.Context, res Result, err error) {
 	c := g.call
 	r := RequestRecord{ID: c.ID, Endpoint: g.dialect.endpoint, Tenant: c.Tenant, Status: g.status, Stream: c.stream,
 		Outcome:      g.meter.outcome(ctx, g.accepted != nil, err),
-		PromptTokens: res.PromptTokens, CachedTokens: res.CachedTokens, CompletionTokens: res.CompletionTokens}
+		PromptTokens: res.PromptTokens, CachedTokens: res.CachedTokens, CompletionTokens: res.CompletionTokens,
+		Load: res.Load, Queue: res.Queue, Prefill: res.Prefill, Decode: res.Decode}
 	if g.accepted != nil {
 		r.Model = g.accepted.Model
 	}

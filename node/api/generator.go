@@ -217,6 +217,7 @@ type Model struct {
 	Default       bool   // what a client without a wish should take
 	Capabilities  []string
 	Loaded        bool
+	Memory        int64  // bytes that it would take when loaded, as estimated; 0: not known
 	Source        string // "tandem", "ollama", "huggingface", "file", "built-in"
 	License       string
 }

@@ -37,6 +37,9 @@ type RequestRecord struct {
 	TTFT      time.Duration // from the request's arrival to its first output; 0: there was none
 	Intervals Intervals     // between outputs of one choice
 	Total     time.Duration
+
+	// Load, Queue, Prefill and Decode are parts of Total, see Result.
+	Load, Queue, Prefill, Decode time.Duration
 }
 
 // Intervals is a histogram of the times between the outputs of each choice. An

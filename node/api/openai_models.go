@@ -23,6 +23,7 @@ type openAIModel struct {
 	Size          int64    `json:"size"`
 	Capabilities  []string `json:"capabilities"`
 	Loaded        bool     `json:"loaded"`
+	MemoryBytes   int64    `json:"memory_bytes,omitempty"` // when loaded, as estimated
 	Source        string   `json:"source"`
 }
 
@@ -30,7 +31,7 @@ func openAIModelOf(m Model) openAIModel {
 	return openAIModel{ID: m.Name, Object: "model", Created: m.Modified.Unix(), OwnedBy: m.Source,
 		Type: "model", DisplayName: m.Name, CreatedAt: m.Modified.UTC().Format(time.RFC3339),
 		ContextLength: m.ContextLength, MaxModelLen: m.ContextLength, Parameters: m.Parameters, Quantization: m.Quantization,
-		Family: m.Family, Size: m.Size, Capabilities: notNil(m.Capabilities), Loaded: m.Loaded, Source: m.Source}
+		Family: m.Family, Size: m.Size, Capabilities: notNil(m.Capabilities), Loaded: m.Loaded, MemoryBytes: m.Memory, Source: m.Source}
 }
 
 // notNil makes an empty list of none, which JSON would write as null.

@@ -23,6 +23,7 @@ type Config struct {
 	KV        KV
 	Cluster   Cluster
 	Calc      Calculator
+	Nodes     Nodes
 	// Page answers browsers at / and below /ui/, for everybody: it must hold no
 	// data. nil: there is no page.
 	Page http.Handler
@@ -176,6 +177,15 @@ func (s *Server) routes() *http.ServeMux {
 		"/admin/cluster/recover":  post(s.clusterRecover),
 		"/admin/cluster/spread":   post(s.clusterSpread),
 		"/admin/cluster/settings": {http.MethodGet: s.clusterSettings, http.MethodPost: s.clusterSet},
+
+		"/admin/cluster/events": get(s.clusterEvents),
+		"/admin/cluster/join":   {http.MethodGet: s.clusterJoin, http.MethodPost: s.clusterJoin},
+		"/admin/cluster/role":   post(s.clusterRole),
+		"/admin/cluster/remove": post(s.clusterRemove),
+		"/admin/models/load":    post(s.loadModel),
+		"/admin/kv/fetch":       post(s.kvFetch),
+
+		"/admin/nodes/{node}/{route...}": {http.MethodGet: s.elsewhere, http.MethodPost: s.elsewhere, http.MethodDelete: s.elsewhere},
 
 		"/admin/kv":          get(s.kvState),
 		"/admin/kv/prefixes": get(s.kvPrefixes),
