@@ -6,14 +6,11 @@ import { ChatPage } from './chat/ChatPage';
 import { reachable } from './lib/api';
 import { href, route } from './lib/router';
 import { setTheme, theme, type Theme } from './lib/settings';
-import { ConnectPage } from './pages/ConnectPage';
-import { KVPage } from './pages/KVPage';
-import { ModelsPage } from './pages/ModelsPage';
-import { StatusPage } from './pages/StatusPage';
 import { Announcer } from './ui/announce';
 import { ConfirmDialog } from './ui/Dialog';
 import { Icon, Mark, type IconName } from './ui/Icon';
 import { KeyDialog } from './ui/KeyDialog';
+import { lazy } from './ui/lazy';
 
 interface PageRoute {
   path: string; // first part of the address behind #/
@@ -25,11 +22,16 @@ interface PageRoute {
 /** Every page of the shell, in the order of the navigation. The first is the start page. */
 const pages: PageRoute[] = [
   { path: 'chat', label: 'Chat', icon: 'chat', page: ChatPage },
-  { path: 'models', label: 'Models', icon: 'models', page: ModelsPage },
-  { path: 'kv', label: 'KV', icon: 'kv', page: KVPage },
-  { path: 'status', label: 'Status', icon: 'status', page: StatusPage },
-  { path: 'connect', label: 'Connect', icon: 'connect', page: ConnectPage },
+  { path: 'cluster', label: 'Cluster', icon: 'cluster', page: lazy(async () => (await import('./pages/ClusterPage')).ClusterPage) },
+  { path: 'requests', label: 'Requests', icon: 'requests', page: lazy(async () => (await import('./pages/RequestsPage')).RequestsPage) },
+  { path: 'kv', label: 'KV', icon: 'kv', page: lazy(async () => (await import('./pages/KVPage')).KVPage) },
+  { path: 'models', label: 'Models', icon: 'models', page: lazy(async () => (await import('./pages/ModelsPage')).ModelsPage) },
+  { path: 'planner', label: 'Planner', icon: 'planner', page: lazy(async () => (await import('./pages/PlannerPage')).PlannerPage) },
+  { path: 'connect', label: 'Connect', icon: 'connect', page: lazy(async () => (await import('./pages/ConnectPage')).ConnectPage) },
 ];
+
+/** Addresses of pages that have another one now. */
+const renamed: Record<string, string> = { status: 'cluster' };
 
 const narrow = matchMedia('(max-width: 799px)');
 const drawerOpen = signal(false);
@@ -37,7 +39,7 @@ const drawerOpen = signal(false);
 const lastChat = signal<string[]>(['chat']);
 
 export function App() {
-  const current = pages.find(({ path }) => path === route.value[0]) ?? pages[0]!;
+  const current = pages.find(({ path }) => path === (renamed[route.value[0] ?? ''] ?? route.value[0])) ?? pages[0]!;
   const open = drawerOpen.value;
   useDrawer();
   return (

@@ -1,6 +1,7 @@
-// What this node keeps of computed prompts, as /admin/kv tells it.
+// What the nodes keep of computed prompts, as /admin/kv of each tells it.
 
 import { call, getJSON } from './api';
+import { at } from './nodes';
 import { bytes, count, milliseconds, plural, seconds } from './format';
 
 export interface KVTier {
@@ -30,6 +31,7 @@ export interface KVModel {
   kept: boolean;
   reason?: string;
   block_tokens?: number;
+  block_bytes?: number;
   tokens_spared: number;
   seconds_per_token: number; // 0: not measured
   seconds_spared: number;
@@ -65,16 +67,66 @@ export interface KVLook {
 /** Most prefixes that the page lists. */
 const listed = 100;
 
-export async function readKV(signal?: AbortSignal): Promise<KVLook> {
+/** readKV asks one node; '' is the one that serves the page. */
+export async function readKV(node: string, signal?: AbortSignal): Promise<KVLook> {
   const options = { background: true, signal };
-  const state = await getJSON<KVState>('/admin/kv', options);
+  const state = await getJSON<KVState>(at(node, '/admin/kv'), options);
   if (!state.enabled) return { state, prefixes: [], total: 0 };
-  const list = await getJSON<{ prefixes: KVPrefix[]; total: number }>(`/admin/kv/prefixes?limit=${listed}`, options);
+  const list = await getJSON<{ prefixes: KVPrefix[]; total: number }>(at(node, `/admin/kv/prefixes?limit=${listed}`), options);
   return { state, ...list };
 }
 
-export async function setPinned(id: string, pinned: boolean): Promise<void> {
-  await call(pinned ? '/admin/kv/pin' : '/admin/kv/unpin', { json: { id } });
+/** HeldPrefix is a prefix with the nodes that hold it. */
+export interface HeldPrefix {
+  id: string;
+  holders: { node: string; prefix: KVPrefix }[]; // at least one
+}
+
+/** together is one list out of those of all nodes: the same last block is the same prefix. Those used last come first. */
+export function together(looks: [node: string, look: KVLook][]): HeldPrefix[] {
+  const byID = new Map<string, HeldPrefix>();
+  for (const [node, { prefixes }] of looks) {
+    for (const prefix of prefixes) {
+      const held = byID.get(prefix.id) ?? { id: prefix.id, holders: [] };
+      held.holders.push({ node, prefix });
+      byID.set(prefix.id, held);
+    }
+  }
+  const last = ({ holders }: HeldPrefix) => Math.max(...holders.map(({ prefix }) => Date.parse(prefix.last_use) || 0));
+  // Nodes list by last use; the order of a node is kept where times are equal.
+  return [...byID.values()].sort((a, b) => last(b) - last(a));
+}
+
+/** bestOf is the holder that tells most of a prefix. */
+export function bestOf({ holders }: HeldPrefix): KVPrefix {
+  return (holders.find(({ prefix }) => prefix.words) ?? holders[0]!).prefix;
+}
+
+export async function setPinned(node: string, id: string, pinned: boolean): Promise<void> {
+  await call(at(node, pinned ? '/admin/kv/pin' : '/admin/kv/unpin'), { json: { id } });
+}
+
+export interface Copied {
+  blocks: number; // that are held there now
+  held: number; // that were held there already
+  unknown: number; // of a shape that is not known there
+  no_room: number;
+  damaged: number;
+}
+
+/** copiedInWords says what came of a copy. */
+export function copiedInWords({ blocks, held, unknown, no_room, damaged }: Copied, to: string): string {
+  const left = [
+    unknown > 0 && `${plural(unknown, 'block')} ${unknown === 1 ? 'is' : 'are'} of a model that ${to} has not loaded: load it there first`,
+    no_room > 0 && `${plural(no_room, 'block')} found no room`,
+    damaged > 0 && `${plural(damaged, 'block')} did not verify`,
+  ].filter(Boolean);
+  return [`${plural(blocks, 'block')} copied to ${to}${held > 0 ? `, ${count(held)} ${held === 1 ? 'was' : 'were'} there already` : ''}`, ...left].join('; ') + '.';
+}
+
+/** copyTo lets a node take over a prefix of another one. */
+export function copyTo(node: string, from: string, id: string): Promise<Copied> {
+  return getJSON<Copied>(at(node, '/admin/kv/fetch'), { json: { from, id } });
 }
 
 export interface Evicted {
@@ -83,8 +135,8 @@ export interface Evicted {
   kept: number; // blocks that stay: pinned, in use, or before such
 }
 
-export function evict(first: string): Promise<Evicted> {
-  return getJSON<Evicted>('/admin/kv/evict', { json: { id: first } });
+export function evict(node: string, first: string): Promise<Evicted> {
+  return getJSON<Evicted>(at(node, '/admin/kv/evict'), { json: { id: first } });
 }
 
 /** evictedInWords says what came of an eviction. */

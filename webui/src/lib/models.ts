@@ -2,6 +2,8 @@
 
 import { signal } from '@preact/signals';
 import { call, getJSON, toFailure, type Failure } from './api';
+import { at } from './nodes';
+import { bytes } from './format';
 import { readLines } from './sse';
 
 export interface Model {
@@ -15,11 +17,12 @@ export interface Model {
   source?: string; // "tandem", "ollama", "huggingface", "file", "built-in"
   loaded: boolean;
   memoryBytes?: number; // while loaded
+  needsBytes?: number; // when loaded, as estimated
   expires?: number; // ms since 1970, while loaded
 }
 
 interface ListAnswer {
-  data: { id: string; context_length?: number; capabilities?: string[]; source?: string }[];
+  data: { id: string; context_length?: number; capabilities?: string[]; source?: string; memory_bytes?: number }[];
 }
 
 interface OllamaModel {
@@ -73,6 +76,7 @@ export function merge(list: ListAnswer, tags: OllamaAnswer, running: OllamaAnswe
       source: entry.source,
       loaded: run !== undefined,
       memoryBytes: run?.size,
+      needsBytes: entry.memory_bytes,
       expires: Number.isNaN(expires) ? undefined : expires,
     };
   });
@@ -106,9 +110,9 @@ export interface PullProgress {
   completed?: number;
 }
 
-/** pullModel downloads a model and reports each step; it throws ApiError, or the abort of signal. */
-export async function pullModel(name: string, signal: AbortSignal, progress: (step: PullProgress) => void): Promise<void> {
-  const response = await call('/api/pull', { json: { model: name, stream: true }, signal });
+/** pullModel lets a node download a model, or copy it from another node, and reports each step; it throws ApiError, or the abort of signal. */
+export async function pullModel(node: string, name: string, signal: AbortSignal, progress: (step: PullProgress) => void): Promise<void> {
+  const response = await call(at(node, '/api/pull'), { json: { model: name, stream: true }, signal });
   if (response.body === null) return;
   let last = '';
   for await (const line of readLines(response.body)) {
@@ -120,11 +124,48 @@ export async function pullModel(name: string, signal: AbortSignal, progress: (st
   if (last !== 'success') throw new Error('The download ended before it was complete. Pull again to go on where it stopped.');
 }
 
-export async function deleteModel(name: string): Promise<void> {
-  await call('/api/delete', { method: 'DELETE', json: { model: name } });
+export async function deleteModel(node: string, name: string): Promise<void> {
+  await call(at(node, '/api/delete'), { method: 'DELETE', json: { model: name } });
 }
 
-/** An empty prompt loads a model; a keep-alive of 0 unloads it. */
-export async function setLoaded(name: string, loaded: boolean): Promise<void> {
-  await call('/api/generate', { json: { model: name, stream: false, ...(loaded ? {} : { keep_alive: 0 }) } });
+export async function setLoaded(node: string, name: string, loaded: boolean): Promise<void> {
+  await call(at(node, '/admin/models/load'), { json: { model: name, loaded } });
+}
+
+/** readModels asks one node for the models that it has itself. */
+export async function readModels(node: string, signal?: AbortSignal): Promise<Model[]> {
+  const options = { background: true, signal };
+  const [list, tags, running] = await Promise.all([
+    getJSON<ListAnswer>(at(node, '/v1/models'), options),
+    getJSON<OllamaAnswer>(at(node, '/api/tags'), options),
+    getJSON<OllamaAnswer>(at(node, '/api/ps'), options),
+  ]);
+  return merge(list, tags, running).filter(({ source }) => !source?.startsWith('node '));
+}
+
+/** ModelOnNodes is a model with the nodes that have it. */
+export interface ModelOnNodes {
+  name: string;
+  on: { node: string; model: Model }[]; // at least one
+}
+
+/** modelsOnNodes is one list out of those of all nodes, by name. */
+export function modelsOnNodes(lists: [node: string, models: Model[]][]): ModelOnNodes[] {
+  const byName = new Map<string, ModelOnNodes>();
+  for (const [node, models] of lists) {
+    for (const model of models) {
+      const known = byName.get(model.name) ?? { name: model.name, on: [] };
+      known.on.push({ node, model });
+      byName.set(model.name, known);
+    }
+  }
+  return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** fitInWords says whether a model would fit into the memory of a node, as far as that is known. max is what all loaded models there may take, free what they leave. */
+export function fitInWords(needs: number | undefined, free: number | undefined, max: number | undefined): { fits: 'yes' | 'later' | 'no'; words: string } | null {
+  if (!needs || !max) return null;
+  if (needs > max) return { fits: 'no', words: `needs about ${bytes(needs)}, more than the ${bytes(max)} that models may take` };
+  if (free !== undefined && needs > free) return { fits: 'later', words: `needs about ${bytes(needs)}; another model is unloaded for it` };
+  return { fits: 'yes', words: `needs about ${bytes(needs)}, fits` };
 }

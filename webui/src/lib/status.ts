@@ -7,15 +7,38 @@ export interface NodeStatus {
   open_streams?: number;
   models?: ModelStatus[];
   devices?: Device[] | null;
+  memory_bytes?: number; // that all loaded models may take together
+  kv?: { ram_bytes: number; disk_bytes: number; tokens_spared?: number };
+  planner?: unknown; // see planner.ts
 }
 
 export interface Cluster {
+  id?: string;
   leader: string; // id; "" is none
+  voters?: string[] | null;
   quorum: boolean;
   reason?: string; // why there is no quorum
   members: Member[];
   problems?: string[];
-  links?: { id: string; transport: string; rtt_ms: number }[];
+  links?: Link[];
+}
+
+/** Link is the way of a node to another one. */
+export interface Link {
+  id: string; // of the other node
+  transport: string; // quic, tcp
+  addr?: string;
+  rtt_ms: number;
+  problem?: string;
+  kv?: BulkWay[]; // on which KV comes from there
+}
+
+export interface BulkWay {
+  transport: string;
+  goodput: number; // bytes/s; 0: not measured
+  used?: boolean;
+  slow?: boolean;
+  problem?: string;
 }
 
 export interface Member {
@@ -26,6 +49,7 @@ export interface Member {
   role: string;
   version: string;
   models: string[] | null;
+  blocks?: number;
 }
 
 export interface ModelStatus {
@@ -41,11 +65,17 @@ export interface ModelStatus {
   prompt_tokens_computed: number;
   prompt_tokens_reused: number;
   tokens_generated: number;
+  prefill_ms?: number; // of a prompt token; 0: not measured
+  step_ms?: number; // of a token of each of step_width answers; 0: not measured
+  step_width?: number;
 }
 
 export interface Device {
   name?: string;
   description?: string;
+  kind?: string; // cpu, gpu, igpu, accel
+  free_bytes?: number;
+  total_bytes?: number;
 }
 
 /** Tokens per second between two looks. */
@@ -76,6 +106,7 @@ export function rates(before: Look | null, now: Look): Rates | null {
 
 export interface NodeEvent {
   time: string;
+  node: string; // id of the node that tells it; "" of an older version
   kind: string;
   data: Record<string, unknown>;
 }
@@ -85,7 +116,8 @@ export function readEvent(json: string): NodeEvent | null {
   try {
     const value = JSON.parse(json) as Partial<NodeEvent> | null;
     if (typeof value?.kind !== 'string' || typeof value.data !== 'object' || value.data === null) return null;
-    return { time: typeof value.time === 'string' ? value.time : '', kind: value.kind, data: value.data };
+    const text = (field: unknown) => (typeof field === 'string' ? field : '');
+    return { time: text(value.time), node: text(value.node), kind: value.kind, data: value.data };
   } catch {
     return null;
   }
@@ -114,6 +146,22 @@ export function describe({ kind, data }: NodeEvent): string {
       return `${field('name')} is ${field('state')} (${field('role')})`;
     case 'request_finished':
       return `Request for ${field('model') || 'no model'} ended (${field('outcome')}): ${number('prompt_tokens')} in, ${number('cached_tokens')} of them cached, ${number('completion_tokens')} out, ${number('seconds').toFixed(1)} s`;
+    case 'request_parked':
+      return `A request for ${field('model')} gave up its slot after ${number('tokens')} tokens, because its client does not read`;
+    case 'kv_way_chosen':
+      return `How to get ${number('prompt_tokens')} tokens of KV: ${field('reason')}`;
+    case 'kv_moved':
+      return data.outcome === 'complete'
+        ? `${number('blocks')} KV blocks came from ${field('from')} in ${number('seconds').toFixed(2)} s${field('transport') && ` over ${field('transport')}`}`
+        : `KV from ${field('from')}: ${number('blocks')} of ${number('wanted')} blocks came (${field('outcome').replaceAll('_', ' ')})`;
+    case 'kv_ready':
+      return data.reason ? `KV of ${field('model')} is not kept: ${field('reason')}` : `KV of ${field('model')} is kept in blocks of ${number('block_tokens')} tokens`;
+    case 'kv_failed':
+      return `KV of ${field('model')} could not be copied: ${field('error')}`;
+    case 'engine_retried':
+      return `A request for ${field('model')} is computed once more: ${field('error')}`;
+    case 'leader_changed':
+      return data.quorum ? 'Another node leads the cluster' : `Nobody leads the cluster${field('reason') && `: ${field('reason')}`}`;
     case 'pull_finished':
       return data.error ? `Could not pull ${field('ref')}: ${field('error')}` : `Pulled ${field('ref')}`;
     case 'ready':

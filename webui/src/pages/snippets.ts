@@ -78,5 +78,44 @@ ollama run ${model} "Hello"`,
 export OPENAI_API_KEY=${key}
 aider --model openai/${model}`,
     },
+    {
+      title: 'Claude Code and other agents that speak Anthropic’s API',
+      note: 'They send long prompts with tools; a model with a context of 32k or more and a template for tools is needed.',
+      language: 'bash',
+      code: `export ANTHROPIC_BASE_URL=${origin}
+export ANTHROPIC_AUTH_TOKEN=${key}
+export ANTHROPIC_MODEL=${model}
+claude`,
+    },
+    {
+      title: 'anthropic, Python',
+      language: 'python',
+      code: `from anthropic import Anthropic
+
+client = Anthropic(base_url="${origin}", api_key="${key}")
+answer = client.messages.create(
+    model="${model}",
+    max_tokens=500,
+    messages=[{"role": "user", "content": "Hello"}],
+)
+print(answer.content[0].text)`,
+    },
+    {
+      title: 'ollama, Python',
+      language: 'python',
+      code: `from ollama import Client
+
+client = Client(host="${origin}", headers={"Authorization": "Bearer ${key}"})
+answer = client.chat(model="${model}", messages=[{"role": "user", "content": "Hello"}])
+print(answer.message.content)`,
+    },
+    {
+      title: 'LangChain',
+      language: 'python',
+      code: `from langchain_openai import ChatOpenAI
+
+llm = ChatOpenAI(base_url="${origin}/v1", api_key="${key}", model="${model}")
+print(llm.invoke("Hello").content)`,
+    },
   ];
 }

@@ -1,0 +1,1 @@
+import{l as e}from"./format-DobhyHNV.js";function t({name:t,value:n,kind:r=``}){return e(`div`,{class:`figure ${r}`,children:[e(`dt`,{children:t}),e(`dd`,{children:n})]})}export{t};

@@ -1,0 +1,1 @@
+import{O as e,l as t}from"./format-DobhyHNV.js";var n=e(``);function r(e){n.value=n.value===e?`${e}\u00a0`:e}function i(){return t(`div`,{class:`offscreen`,role:`status`,"aria-live":`polite`,children:n.value})}export{r as n,i as t};
