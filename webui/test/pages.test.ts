@@ -154,6 +154,7 @@ describe('the diagnosis', () => {
   it('has a good word when there is nothing', () => {
     expect(words(here(), [seen('n1', 'attic')])).toEqual(['good: attic answers, alone. Another machine joins with the line below.']);
     expect(words(here(), [seen('n1', 'attic'), seen('n2', 'cellar')])[0]).toMatch(/^good: All 2 nodes answer/);
+    expect(words(here(), [seen('n1', 'attic'), seen('n2', 'cellar'), { member: member('n3', 'garage', 'left'), look: null, silent: false }])[0]).toMatch(/^good: All 2 nodes answer/);
   });
 
   it('names what is wrong, the worst first', () => {

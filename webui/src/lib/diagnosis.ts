@@ -40,7 +40,8 @@ export function diagnose(status: NodeStatus, nodes: SeenNode[]): Finding[] {
     }
   }
   if (out.length > 0) return out.sort((a, b) => order[a.grade] - order[b.grade]);
-  return [{ grade: 'good', text: nodes.length < 2 ? `${node.name} answers, alone. Another machine joins with the line below.` : `All ${plural(nodes.length, 'node')} answer, and the ways between them are as fast as they were.` }];
+  const there = nodes.filter(({ member }) => member.state !== 'left');
+  return [{ grade: 'good', text: there.length < 2 ? `${node.name} answers, alone. Another machine joins with the line below.` : `All ${plural(there.length, 'node')} answer, and the ways between them are as fast as they were.` }];
 }
 
 const order = { bad: 0, warn: 1, good: 2 };

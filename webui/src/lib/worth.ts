@@ -79,7 +79,7 @@ export function togetherInWords(speeds: Speed[]): string {
   const best = writing.reduce((a, b) => (b.writeRate > a.writeRate ? b : a));
   if (writing.length === 1) return `Only ${one(best)} was measured. Give another node the model, and some requests at the same time, to compare.`;
   const sum = writing.reduce((total, { writeRate }) => total + writeRate, 0);
-  return `Measured: ${writing.map(one).join('; ')}. Requests that run at the same time share both: ${rate(sum)} tokens/s together, ${(sum / best.writeRate).toFixed(1)} times ${best.node} alone. One single answer is not faster than on ${best.node}.`;
+  return `Measured: ${writing.map(one).join('; ')}. Requests that run at the same time share ${writing.length === 2 ? 'both' : 'them'}: ${rate(sum)} tokens/s together, ${(sum / best.writeRate).toFixed(1)} times ${best.node} alone. One single answer is not faster than on ${best.node}.`;
 }
 
 /** splitInWords says whether computing prompts on another node pays. */
