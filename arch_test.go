@@ -17,7 +17,7 @@ import (
 // after a name takes in everything below it.
 var mayImport = map[string][]string{
 	"tandem":                           {"tandem/cli"},
-	"tandem/cli":                       {"tandem/node", "tandem/node/api", "tandem/node/calc"},
+	"tandem/cli":                       {"tandem/node", "tandem/node/api", "tandem/node/calc", "tandem/scheduler", "tandem/scheduler/sim"},
 	"tandem/node":                      {"tandem/cluster", "tandem/cluster/...", "tandem/kvstore", "tandem/kvstore/block", "tandem/kvstore/prefix", "tandem/node/...", "tandem/scheduler", "tandem/webui", "tandem/xfer", "tandem/xfer/..."},
 	"tandem/node/api":                  {"tandem/node/chat"},
 	"tandem/node/calc":                 {"tandem/node/engine", "tandem/node/models/gguf"},

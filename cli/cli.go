@@ -78,7 +78,7 @@ func newRoot(env Env) *cobra.Command {
 	a.addFlags(root.PersistentFlags())
 	root.AddCommand(
 		&cobra.Command{Use: "serve", Short: "Start a node", Args: noArgs, RunE: root.RunE},
-		a.configCommand(), a.versionCommand(), a.pullCommand(), a.modelsCommand(), a.removeCommand(), a.runCommand(), a.statusCommand(), a.doctorCommand(), a.drainCommand(), a.clusterCommand(), a.kvCommand(), a.verifyKVCommand(), a.benchCommand(), a.calcCommand(),
+		a.configCommand(), a.versionCommand(), a.pullCommand(), a.modelsCommand(), a.removeCommand(), a.runCommand(), a.statusCommand(), a.doctorCommand(), a.drainCommand(), a.clusterCommand(), a.kvCommand(), a.verifyKVCommand(), a.benchCommand(), a.calcCommand(), a.simCommand(),
 	)
 	return root
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -8,128 +9,276 @@ import (
 	"time"
 )
 
-// Result is what came of a run.
+// outcome is how a request ended.
+type outcome uint8
+
+const (
+	open outcome = iota
+	answered
+	tooLong
+	gaveUp
+)
+
+// record is what is kept of a request.
+type record struct {
+	at, first, done time.Duration
+	gap             time.Duration // the longest step while it wrote
+	input, output   int32
+	computed        int32 // prompt tokens, on all nodes together
+	node            int32
+	outcome         outcome
+}
+
+// itl is the mean time between tokens after the first.
+func (r *record) itl() time.Duration {
+	return (r.done - r.first) / time.Duration(max(1, r.output-1))
+}
+
+// meets tells whether a request was as wanted.
+func (r *record) meets(slo SLO) bool {
+	return r.outcome == answered && (slo.TTFT == 0 || r.first-r.at <= slo.TTFT) && (slo.ITL == 0 || r.output < 2 || r.itl() <= slo.ITL)
+}
+
+// Spread are quantiles and the mean of some times.
+type Spread struct{ P50, P90, P99, Mean time.Duration }
+
+// NodeResult is what one node did.
+type NodeResult struct {
+	Name      string
+	Role      string
+	Requests  int   // that it answered, or began to
+	ForOthers int   // prompts
+	Computed  int64 // prompt tokens
+	Written   int64 // tokens of answers
+	Busy      float64
+}
+
+// Result is what came of a run. Shares are of 1.
 type Result struct {
 	Policy    string
-	Completed int
-	Hit       float64 // share of prompt tokens that were not computed
-	TTFT50    time.Duration
-	TTFT90    time.Duration
-	TTFT99    time.Duration
-	TTFTMean  time.Duration
-	ITL50     time.Duration // of requests: mean time between tokens after the first
-	ITL99     time.Duration
-	E2EMean   time.Duration
-	Given     []int // requests per node
-	// Spread is the largest share of requests over the fair one, with equal nodes 1.
-	Spread      float64
-	Smallest    float64 // share over the fair one
+	Disagg    string
+	Requests  int
+	Answered  int
+	TooLong   int
+	GaveUp    int
+	Hit       float64 // prompt tokens that were not computed anywhere
+	TTFT      Spread
+	ITL       Spread // of requests: the mean time between tokens after the first
+	Gap       Spread // of requests: the longest step while they wrote
+	E2E       Spread
+	Seconds   float64 // from the first arrival until the last answer
+	Rate      float64 // answers/s
+	TokenRate float64 // tokens of answers/s
+	Met       float64 // requests that met the SLO; 1 without one
+	Goodput   float64 // of these, per second of arrivals
+
+	Largest     float64 // share of requests of a node over the fair one, of nodes that answer
+	Smallest    float64
+	Decisions   int
 	Retries     int     // placements that found no node at the time
-	Refused     int     // requests that a node did not take; placed again
-	RefusedDown int     // of these, the node was dead
+	Refused     int     // tasks that a node did not take; placed again
 	ToFailed    int     // requests that were placed on a node that was seen as failed: none, or the policy is wrong
 	Lost        int     // requests that a node died with; placed again
-	Last        time.Duration
+	Fetched     int     // prompts of which blocks were pulled from another node
+	Remote      int     // prompts that another node computed
+	Impatient   int     // transfers that were not waited for any longer
+	BytesMoved  float64 // between nodes
+	Restored    int64   // tokens from memory, disk or other nodes
+	RoleChanges int
+	Events      int64
+	Nodes       []NodeResult
+	Series      []Sample  `json:",omitempty"`
+	TTFTs       []float64 `json:",omitempty"` // 101 quantiles, ms
+	ITLs        []float64 `json:",omitempty"`
 }
 
 func (s *sim) summary() Result {
 	r := s.result
-	r.Policy = s.o.Policy
-	var ttft, itl, e2e []time.Duration
-	tokens, cached := 0, 0
-	for _, j := range s.jobs {
-		if j.done == 0 {
+	r.Policy, r.Disagg, r.Requests = s.o.Policy, string(s.o.Disagg), len(s.records)
+	var ttft, itl, e2e, gap []time.Duration
+	tokens, computed, written, met := int64(0), int64(0), int64(0), 0
+	last, lastArrival := time.Duration(0), time.Duration(0)
+	for i := range s.records {
+		j := &s.records[i]
+		lastArrival = max(lastArrival, j.at)
+		switch j.outcome {
+		case tooLong:
+			r.TooLong++
+		case gaveUp:
+			r.GaveUp++
+		}
+		if j.outcome != answered {
 			continue
 		}
-		r.Completed++
-		tokens += j.arrival.Input
-		cached += j.cached
-		ttft = append(ttft, j.first-j.at)
-		e2e = append(e2e, j.done-j.at)
-		if j.arrival.Output > 1 {
-			itl = append(itl, (j.done-j.first)/time.Duration(j.arrival.Output-1))
+		r.Answered++
+		tokens, computed, written = tokens+int64(j.input), computed+int64(j.computed), written+int64(j.output)
+		ttft, e2e = append(ttft, j.first-j.at), append(e2e, j.done-j.at)
+		if j.output > 1 {
+			itl, gap = append(itl, j.itl()), append(gap, j.gap)
 		}
-		r.Last = max(r.Last, j.done)
+		if j.meets(s.o.SLO) {
+			met++
+		}
+		last = max(last, j.done)
 	}
-	r.Hit = float64(cached) / float64(max(1, tokens))
-	r.TTFT50, r.TTFT90, r.TTFT99, r.TTFTMean = quantile(ttft, 0.5), quantile(ttft, 0.9), quantile(ttft, 0.99), mean(ttft)
-	r.ITL50, r.ITL99, r.E2EMean = quantile(itl, 0.5), quantile(itl, 0.99), mean(e2e)
-	all := 0
-	for _, n := range s.nodes {
-		r.Given = append(r.Given, n.given)
-		all += n.given
-	}
-	fair := float64(max(1, all)) / float64(len(s.nodes))
-	r.Spread, r.Smallest = float64(slices.Max(r.Given))/fair, float64(slices.Min(r.Given))/fair
+	r.Hit = max(0, 1-float64(computed)/float64(max(1, tokens)))
+	r.TTFTs, r.ITLs = quantiles(ttft), quantiles(itl)
+	r.TTFT, r.ITL, r.E2E, r.Gap = spreadOf(ttft), spreadOf(itl), spreadOf(e2e), spreadOf(gap)
+	begin := s.records[0].at
+	r.Seconds = (last - begin).Seconds()
+	r.Rate, r.TokenRate = float64(r.Answered)/max(r.Seconds, 1e-9), float64(written)/max(r.Seconds, 1e-9)
+	r.Met = float64(met) / float64(len(s.records))
+	r.Goodput = float64(met) / max((lastArrival-begin).Seconds(), 1e-9)
+	s.nodeResults(&r)
+	r.Series = s.series.samples(s)
 	return r
 }
 
+func (s *sim) nodeResults(r *Result) {
+	all, answering := 0, 0
+	for _, n := range s.nodes {
+		r.Nodes = append(r.Nodes, NodeResult{Name: n.spec.Name, Role: string(n.role), Requests: n.given, ForOthers: n.served, Computed: n.computed,
+			Written: n.written, Busy: n.busyTime.Seconds() / max(r.Seconds, 1e-9)})
+		if n.given > 0 || n.role != "prefill" {
+			answering++
+		}
+		all += n.given
+	}
+	fair := float64(max(1, all)) / float64(max(1, answering))
+	r.Smallest = float64(all)
+	for _, n := range s.nodes {
+		if n.given > 0 || n.role != "prefill" {
+			r.Largest, r.Smallest = max(r.Largest, float64(n.given)/fair), min(r.Smallest, float64(n.given)/fair)
+		}
+	}
+}
+
+func spreadOf(list []time.Duration) Spread {
+	slices.Sort(list)
+	return Spread{quantile(list, 0.5), quantile(list, 0.9), quantile(list, 0.99), mean(list)}
+}
+
+// quantile is of a sorted list.
 func quantile(list []time.Duration, q float64) time.Duration {
 	if len(list) == 0 {
 		return 0
 	}
-	slices.Sort(list)
 	return list[min(len(list)-1, int(q*float64(len(list))))]
 }
 
 func mean(list []time.Duration) time.Duration {
-	var sum time.Duration
+	sum := 0.0
 	for _, d := range list {
-		sum += d
+		sum += float64(d)
 	}
-	return sum / time.Duration(max(1, len(list)))
+	return time.Duration(sum / float64(max(1, len(list))))
+}
+
+// quantiles are 0, 1, ... 100 %, in ms.
+func quantiles(list []time.Duration) []float64 {
+	if len(list) == 0 {
+		return nil
+	}
+	slices.Sort(list)
+	out := make([]float64, 101)
+	for i := range out {
+		out[i] = inMs(quantile(list, float64(i)/100))
+	}
+	return out
+}
+
+func inMs(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// seriesParts is how many parts of equal length the time until the last arrival has.
+const seriesParts = 120
+
+// Sample is a part of a run's time.
+type Sample struct {
+	At       float64 // s, its beginning
+	Arrivals int
+	Tokens   int     // written
+	TTFTMs   float64 // mean of those that began to be answered
+	Busy     float64 // share of the nodes' time
+	KV       float64 // share of their room that running requests use, as last seen
+}
+
+type series struct {
+	part    time.Duration
+	list    []Sample
+	sumTTFT []float64
+	firsts  []int
+	busy    []time.Duration
+	kv      []float64
+	kvSeen  []int
+}
+
+func (s *series) build(run *sim) {
+	last := run.arrivalAt(len(run.arrivals) - 1)
+	s.part = max(last/seriesParts, time.Millisecond)
+	s.list = make([]Sample, seriesParts+1)
+	s.sumTTFT, s.firsts, s.busy = make([]float64, seriesParts+1), make([]int, seriesParts+1), make([]time.Duration, seriesParts+1)
+	s.kv, s.kvSeen = make([]float64, seriesParts+1), make([]int, seriesParts+1)
+}
+
+// at is the part that a time is in; what is later than all counts for the last.
+func (s *series) at(t time.Duration) int { return min(int(t/s.part), seriesParts) }
+
+func (s *series) arrived(at time.Duration) { s.list[s.at(at)].Arrivals++ }
+
+func (s *series) wrote(at time.Duration, tokens int) { s.list[s.at(at)].Tokens += tokens }
+
+func (s *series) firstToken(at, took time.Duration) {
+	s.sumTTFT[s.at(at)] += inMs(took)
+	s.firsts[s.at(at)]++
+}
+
+func (s *series) stepped(n *node) {
+	i := s.at(n.s.now)
+	s.busy[i] += n.s.now - n.stepBegan
+	s.kv[i] += float64(n.resident.pinned+n.private) / float64(max(1, n.room))
+	s.kvSeen[i]++
+}
+
+func (s *series) samples(run *sim) []Sample {
+	out := s.list[:seriesParts] // the last one is of no fixed length
+	for i := range out {
+		out[i].At = (s.part * time.Duration(i)).Seconds()
+		out[i].TTFTMs = s.sumTTFT[i] / float64(max(1, s.firsts[i]))
+		out[i].Busy = min(1, float64(s.busy[i])/float64(s.part)/float64(len(run.nodes)))
+		out[i].KV = s.kv[i] / float64(max(1, s.kvSeen[i]))
+	}
+	return out
 }
 
 // Table writes results, a line each.
 func Table(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\thit %\tTTFT p50\tp90\tp99\tmean\tITL p50\tp99\tE2E mean\tlargest share\tsmallest\tcompleted\t")
+	fmt.Fprintln(t, "policy\tdisagg\thit %\tTTFT p50\tp90\tp99\tmean\tITL p50\tp99\tE2E mean\tanswers/s\ttokens/s\tSLO met %\tlargest\tsmallest\tfetched\tremote\tanswered\t")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%d\t\n", r.Policy, 100*r.Hit,
-			ms(r.TTFT50), ms(r.TTFT90), ms(r.TTFT99), ms(r.TTFTMean), ms(r.ITL50), ms(r.ITL99), ms(r.E2EMean),
-			r.Spread, r.Smallest, r.Completed)
+		fmt.Fprintf(t, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.0f\t%.1f\t%.2f\t%.2f\t%d\t%d\t%d/%d\t\n", r.Policy, r.Disagg, 100*r.Hit,
+			ms(r.TTFT.P50), ms(r.TTFT.P90), ms(r.TTFT.P99), ms(r.TTFT.Mean), ms(r.ITL.P50), ms(r.ITL.P99), ms(r.E2E.Mean),
+			r.Rate, r.TokenRate, 100*r.Met, r.Largest, r.Smallest, r.Fetched, r.Remote, r.Answered, r.Requests)
 	}
 	return t.Flush()
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+func ms(d time.Duration) string {
+	if d < 10*time.Millisecond {
+		return fmt.Sprintf("%.1f ms", inMs(d))
+	}
+	return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
+}
 
 // Policies runs every policy on the same options.
-func Policies(o Options, names []string) ([]Result, error) {
+func Policies(ctx context.Context, o Options, names []string) ([]Result, error) {
 	var out []Result
 	for _, name := range names {
 		o.Policy = name
-		r, err := Run(o)
+		r, err := Run(ctx, o)
 		if err != nil {
 			return nil, fmt.Errorf("policy %s: %w", name, err)
 		}
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-// Homelab is a cluster of eight unlike boxes with a model of 8 billion parameters:
-// two with fast GPUs, three with middling, two with old ones and one with a small
-// one. With memory for blocks of 512 tokens at 64 MiB each.
-func Homelab() []NodeSpec {
-	box := func(name string, rate, decodeMs float64, slots, blocks int) NodeSpec {
-		return NodeSpec{Name: name, PrefillRate: rate, PrefillContext: 60_000, DecodeMs: decodeMs, DecodeMsMore: decodeMs / 20,
-			Slots: slots, Blocks: blocks}
-	}
-	return []NodeSpec{
-		box("fast-1", 8000, 10, 16, 2000), box("fast-2", 8000, 10, 16, 2000),
-		box("mid-1", 4000, 14, 12, 1000), box("mid-2", 4000, 14, 12, 1000), box("mid-3", 4000, 14, 12, 1000),
-		box("old-1", 2000, 25, 8, 1000), box("old-2", 2000, 25, 8, 1000),
-		box("small", 1000, 40, 4, 500),
-	}
-}
-
-// Equal is a cluster of like boxes.
-func Equal(n int) []NodeSpec {
-	var out []NodeSpec
-	for i := range n {
-		out = append(out, NodeSpec{Name: fmt.Sprintf("n%d", i+1), PrefillRate: 4000, PrefillContext: 60_000, DecodeMs: 14,
-			DecodeMsMore: 0.7, Slots: 12, Blocks: 1500})
-	}
-	return out
 }

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"container/heap"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,174 +14,314 @@ import (
 	"tandem/scheduler"
 )
 
-// Options are everything that a run depends on.
-type Options struct {
-	Policy      string
-	Nodes       []NodeSpec
-	Arrivals    []Arrival
-	BlockTokens int     // of a block of the trace; 0: 512
-	Speed       float64 // arrivals come so much faster; 0: 1
-	Seed        uint64
-	// Entries is how many nodes take requests from clients; 0: all. Which one a
-	// request comes to is drawn.
-	Entries int
-	// Spread puts arrivals of equal times evenly between that time and the next: for
-	// traces whose clock is coarse.
-	Spread      bool
-	ReportEvery time.Duration // and with each request that a node takes or ends; 0: 250 ms
-	RTT         time.Duration // between nodes; 0: 1 ms
-	EventDelay  time.Duration // until an index event is known elsewhere; 0: 50 ms
-	PredictFor  time.Duration // 0: 3 s; less: predict nothing
-	DetectAfter time.Duration // until a failed node is seen as failed; 0: 3 s
-	Outages     []Outage
-	Tuning      scheduler.Tuning
-}
-
-// Outage is a time in which a node is dead. It comes back with an empty cache.
-type Outage struct {
-	Node     int
-	From, To time.Duration
-}
-
-func (o Options) filled() Options {
-	set := func(d *time.Duration, otherwise time.Duration) {
-		if *d == 0 {
-			*d = otherwise
-		}
-	}
-	if o.BlockTokens == 0 {
-		o.BlockTokens = 512
-	}
-	if o.Speed == 0 {
-		o.Speed = 1
-	}
-	if o.Entries == 0 {
-		o.Entries = len(o.Nodes)
-	}
-	set(&o.ReportEvery, 250*time.Millisecond)
-	set(&o.RTT, time.Millisecond)
-	set(&o.EventDelay, 50*time.Millisecond)
-	set(&o.PredictFor, 3*time.Second)
-	set(&o.DetectAfter, 3*time.Second)
-	return o
-}
-
-func (o Options) validate() error {
-	var errs []error
-	if len(o.Nodes) == 0 || len(o.Nodes) > scheduler.NodesMax {
-		errs = append(errs, fmt.Errorf("%d nodes; allowed are 1 to %d", len(o.Nodes), scheduler.NodesMax))
-	}
-	for _, n := range o.Nodes {
-		if n.PrefillRate <= 0 || n.DecodeMs <= 0 || n.Slots < 1 || n.Blocks < 1 {
-			errs = append(errs, fmt.Errorf("node %q: rate, decode time, slots and blocks must be more than 0", n.Name))
-		}
-	}
-	if o.Entries < 0 || o.Entries > len(o.Nodes) || o.Speed < 0 || o.BlockTokens < 0 {
-		errs = append(errs, fmt.Errorf("entries %d, speed %g, block tokens %d: they must not be negative, nor more entries than nodes", o.Entries, o.Speed, o.BlockTokens))
-	}
-	for _, out := range o.Outages {
-		if out.Node < 0 || out.Node >= len(o.Nodes) || out.To <= out.From {
-			errs = append(errs, fmt.Errorf("outage of node %d from %v to %v: there are %d nodes, and it must end after it begins", out.Node, out.From, out.To, len(o.Nodes)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // modelName is that of the one model that all nodes have.
 const modelName = "m"
 
-// sim is one run.
+// kind is what an event is.
+type kind uint8
+
+const (
+	arrives       kind = iota // a request; n is its number
+	placesAgain               // ref is a job
+	delivers                  // ref is a task, at its node
+	asked                     // ref is a transfer, at the node that gives
+	stepEnds                  // of node, n is the number of the step
+	moved                     // ref is a transfer: a piece of it came
+	restored                  // ref is a task: its kept blocks are in the engine
+	losesPatience             // ref is a task
+	reports                   // node sends its load
+	isSeen                    // and everybody has it
+	published                 // ref is news
+	detects                   // the others see that node is gone
+	outageBegins              // n is its place
+	outageEnds
+	plans
+)
+
+// event is something that will happen; of equal times the one that was put in first
+// comes first.
+type event struct {
+	at    time.Duration
+	order uint64
+	ref   any
+	n     int
+	epoch int32 // of node: events of an earlier process of it are void
+	node  int32
+	kind  kind
+}
+
+// sim is one run. Everything belongs to the goroutine that runs it.
 type sim struct {
-	o       Options
-	policy  scheduler.Policy
-	random  *rand.Rand
-	now     time.Duration
-	events  events
-	order   uint64
-	nodes   []*node
-	entries []*entry
-	jobs    []*job
-	open    int
-	result  Result
+	o        Options
+	policy   scheduler.Policy
+	random   *rand.Rand
+	now      time.Duration
+	events   []event // a heap of four children
+	order    uint64
+	nodes    []*node
+	entries  []*entry
+	known    knowledge
+	arrivals []Arrival
+	records  []record
+	open     int
+	check    checker
+	result   Result
+	unnamed  uint64 // of blocks that a trace does not name
+	stopped  bool
+	series   series
 }
 
-// entry is what a node that takes requests knows of the others.
+// job is a request on its way.
+type job struct {
+	number  int
+	input   int
+	blocks  []uint64
+	chain   []block.ID
+	left    int // tokens of the answer
+	emitted int
+	attempt int // counts placements: tasks of earlier ones are void
+	entry   int
+	retries int
+	way     time.Duration // of tokens back to the entry node
+	exclude []member.ID
+	task    *task
+}
+
+// prompt is the tokens to have before the next token can be drawn.
+func (j *job) prompt() int { return j.input + j.emitted }
+
+// entry is what a node that takes requests keeps of its own.
 type entry struct {
-	node   *node
-	index  *scheduler.Index
-	ledger *scheduler.Ledger
-	seen   []seen
-	number uint64
+	node    *node
+	index   catalog
+	ledger  *scheduler.Ledger
+	number  uint64
+	touched []int // nodes that it gave something to which no report shows yet
+	marks   map[int]mark
 }
 
-// seen is what an entry knows of one node.
-type seen struct {
-	load   scheduler.Model
-	at     time.Duration // when the load was reported
-	state  member.State
-	mark   scheduler.MarkKind
-	markAt time.Duration
+type mark struct {
+	kind scheduler.MarkKind
+	at   time.Duration
 }
 
-// Run runs one policy.
-func Run(o Options) (Result, error) {
-	o = o.filled()
-	if err := o.validate(); err != nil {
-		return Result{}, err
-	}
-	policy, err := scheduler.PolicyByName(o.Policy)
+// ErrChecks says that a run broke a rule that always holds: a fault of the simulator,
+// or of what it runs.
+var ErrChecks = errors.New("a check failed")
+
+// Run runs one policy. Errors: faults of the options, ErrChecks, and what ended the
+// context.
+func Run(ctx context.Context, o Options) (Result, error) {
+	s, err := newSim(o)
 	if err != nil {
 		return Result{}, err
 	}
-	s := &sim{o: o, policy: policy, random: rand.New(rand.NewPCG(o.Seed, 1))}
+	return s.run(ctx)
+}
+
+func newSim(o Options) (*sim, error) {
+	o = o.filled()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	policy, err := scheduler.PolicyByName(o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	s := &sim{o: o, policy: policy, random: rand.New(rand.NewPCG(o.Seed, 1)), arrivals: o.Arrivals, unnamed: 1 << 63}
+	if o.Spread {
+		s.arrivals = spread(o.Arrivals)
+	}
 	s.build()
-	s.schedule()
-	for s.open > 0 && len(s.events) > 0 {
-		e := heap.Pop(&s.events).(event)
+	return s, nil
+}
+
+// lookEvery is after how many events a run looks whether it should end.
+const lookEvery = 4096
+
+func (s *sim) run(ctx context.Context) (Result, error) {
+	for n := 0; s.open > 0 && len(s.events) > 0 && !s.stopped; n++ {
+		if n%lookEvery == 0 && ctx.Err() != nil {
+			return Result{}, context.Cause(ctx)
+		}
+		e := s.pop()
+		s.check.time(s.now, e.at)
 		s.now = e.at
-		e.do()
+		s.do(e)
+		s.result.Events++
+	}
+	if !s.stopped {
+		s.check.finish(s.records)
+	}
+	if len(s.check.faults) > 0 {
+		return Result{}, fmt.Errorf("%w: %s", ErrChecks, s.check.text())
 	}
 	return s.summary(), nil
 }
 
 func (s *sim) build() {
-	for i, spec := range s.o.Nodes {
-		n := &node{sim: s, spec: spec, id: nodeID(i), cache: newCache(spec.Blocks)}
-		n.start(uint64(i)<<32 | 1)
-		s.nodes = append(s.nodes, n)
+	for i := range s.o.Nodes {
+		s.nodes = append(s.nodes, newNode(s, i))
 	}
 	for i := range s.o.Entries {
-		e := &entry{node: s.nodes[i], index: scheduler.NewIndex(scheduler.Limits{}), ledger: scheduler.NewLedger()}
-		for range s.nodes {
-			e.seen = append(e.seen, seen{state: member.Alive})
-		}
-		s.entries = append(s.entries, e)
+		// Spread over all nodes, so that prefill nodes take requests, too.
+		at := i * len(s.nodes) / s.o.Entries
+		s.entries = append(s.entries, &entry{node: s.nodes[at], index: newCatalog(len(s.nodes)), ledger: scheduler.NewLedger(), marks: map[int]mark{}})
+	}
+	s.known.build(s)
+	s.open = len(s.arrivals)
+	s.records = make([]record, len(s.arrivals))
+	s.check.build(len(s.arrivals))
+	s.series.build(s)
+	s.push(event{at: s.arrivalAt(0), kind: arrives})
+	for i, out := range s.o.Outages {
+		s.push(event{at: out.From, kind: outageBegins, n: i})
+		s.push(event{at: out.To, kind: outageEnds, n: i})
+	}
+	if s.o.Planner != nil {
+		s.push(event{at: s.o.PlanEvery, kind: plans})
 	}
 }
 
-// schedule puts in all that is known at the start.
-func (s *sim) schedule() {
-	s.open = len(s.o.Arrivals)
-	if s.o.Spread {
-		s.o.Arrivals = spread(s.o.Arrivals)
-	}
-	for i := range s.o.Arrivals {
-		a := &s.o.Arrivals[i]
-		j := &job{number: i, arrival: a, at: time.Duration(float64(a.At) / s.o.Speed), left: max(1, a.Output)}
-		s.jobs = append(s.jobs, j)
-		e := s.entries[s.random.IntN(len(s.entries))]
-		s.at(j.at, func() { s.place(e, j) })
-	}
-	for i, n := range s.nodes {
-		offset := s.o.ReportEvery * time.Duration(i) / time.Duration(len(s.nodes))
-		s.at(offset, func() { s.reports(n) })
-	}
-	for _, out := range s.o.Outages {
-		n := s.nodes[out.Node]
-		s.at(out.From, func() { s.down(n) })
-		s.at(out.To, func() { s.restart(n) })
+func (s *sim) arrivalAt(n int) time.Duration {
+	return time.Duration(float64(s.arrivals[n].At) / s.o.Speed)
+}
+
+// do is one event. What a frozen node would do happens when it goes on.
+func (s *sim) do(e event) {
+	switch e.kind {
+	case arrives:
+		s.arrive(e.n)
+	case placesAgain:
+		s.place(e.ref.(*job))
+	case delivers:
+		t := e.ref.(*task)
+		if !s.postponed(e, t.node) {
+			s.deliver(t)
+		}
+	case asked:
+		x := e.ref.(*transfer)
+		if !s.postponed(e, x.from) {
+			x.begin()
+		}
+	case stepEnds:
+		n := s.nodes[e.node]
+		if n.epoch == e.epoch && n.stepNumber == e.n && !s.postponed(e, n) {
+			n.stepEnds()
+		}
+	case moved:
+		x := e.ref.(*transfer)
+		if !s.postponed(e, x.from) && !s.postponed(e, x.to) {
+			x.moved()
+		}
+	case restored:
+		t := e.ref.(*task)
+		if !s.postponed(e, t.node) {
+			t.restored()
+		}
+	case losesPatience:
+		t := e.ref.(*task)
+		if t.getting && !s.postponed(e, t.node) {
+			s.result.Impatient++
+			t.wayEnds()
+		}
+	case reports:
+		n := s.nodes[e.node]
+		if n.epoch == e.epoch && !s.postponed(e, n) {
+			s.known.send(n)
+		}
+	case isSeen:
+		if n := s.nodes[e.node]; n.epoch == e.epoch {
+			s.known.seen(n)
+		}
+	case published:
+		e.ref.(*news).apply(s)
+	case detects:
+		s.detect(s.nodes[e.node], e.epoch)
+	case outageBegins:
+		s.outageBegins(s.o.Outages[e.n])
+	case outageEnds:
+		s.outageEnds(s.o.Outages[e.n])
+	case plans:
+		s.plan()
 	}
 }
+
+// postponed puts off what a frozen node would do.
+func (s *sim) postponed(e event, n *node) bool {
+	if n.frozenUntil <= s.now {
+		return false
+	}
+	e.at = n.frozenUntil
+	s.push(e)
+	return true
+}
+
+// arrive takes a request and puts the next one into the queue of events.
+func (s *sim) arrive(n int) {
+	if n+1 < len(s.arrivals) {
+		s.push(event{at: max(s.now, s.arrivalAt(n+1)), kind: arrives, n: n + 1})
+	}
+	a := &s.arrivals[n]
+	j := &job{number: n, input: a.Input, left: max(1, a.Output), blocks: a.Blocks, entry: s.random.IntN(len(s.entries))}
+	want := (a.Input + s.o.BlockTokens - 1) / s.o.BlockTokens
+	if a.Blocks == nil { // nothing is known of it: it shares nothing
+		j.blocks = make([]uint64, want)
+		for i := range j.blocks {
+			s.unnamed++
+			j.blocks[i] = s.unnamed
+		}
+	}
+	j.blocks = j.blocks[:min(len(j.blocks), want)]
+	j.chain = ids(j.blocks)
+	s.records[n] = record{at: s.now, input: int32(a.Input), output: int32(j.left)}
+	s.series.arrived(s.now)
+	s.place(j)
+	if s.o.plant == timeRunsBack && n == 1 {
+		s.push(event{at: s.now - time.Second, kind: published, ref: &news{node: s.nodes[0]}})
+	}
+	if s.o.plant == losesRequest && n == len(s.arrivals)/2 {
+		s.open--
+		s.stale(j)
+	}
+}
+
+// ended is the end of a job.
+func (s *sim) ended(j *job, o outcome) {
+	r := &s.records[j.number]
+	r.outcome = o
+	s.check.end(j.number)
+	s.open--
+	s.stale(j)
+}
+
+// stale makes everything void that is still done for a job.
+func (s *sim) stale(j *job) {
+	j.attempt++
+	j.task = nil
+}
+
+func nodeID(i int) member.ID { return member.ID(binary.BigEndian.AppendUint32(nil, uint32(i))) }
+
+func placeOf(id member.ID) int { return int(binary.BigEndian.Uint32([]byte(id))) }
+
+// ids names blocks as the index wants them: the names of a trace are chained, as ids
+// are. Bits are mixed, as those of a hash.
+func ids(names []uint64) []block.ID {
+	out := make([]block.ID, len(names))
+	for i, name := range names {
+		h := (name + 1) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+		binary.LittleEndian.PutUint64(out[i][:], h)
+		binary.LittleEndian.PutUint64(out[i][8:], name+1)
+	}
+	return out
+}
+
+// clock is the virtual time as the scheduler wants it.
+func (s *sim) clock() time.Time { return clockAt(s.now) }
+
+func clockAt(at time.Duration) time.Time { return time.Unix(0, 0).Add(at) }
 
 // spread is Options.Spread; arrivals must be in order, and those of the last time stay.
 func spread(list []Arrival) []Arrival {
@@ -200,221 +340,55 @@ func spread(list []Arrival) []Arrival {
 	return list
 }
 
-// place asks the policy of an entry, and again if that goes wrong.
-func (s *sim) place(e *entry, j *job) {
-	if !e.node.up { // the client tries another node
-		for range s.entries {
-			if e = s.entries[s.random.IntN(len(s.entries))]; e.node.up {
-				break
-			}
-		}
-		if !e.node.up {
-			s.result.Retries++
-			s.after(time.Second, func() { s.place(e, j) })
-			return
-		}
-	}
-	e.number++
-	chain := ids(j.arrival.Blocks)
-	r := scheduler.Request{
-		Model: modelName, Tokens: j.arrival.Input, BlockTokens: s.o.BlockTokens, BytesPerToken: 131072,
-		Holdings: e.index.Match(chain, s.clock()), Exclude: j.exclude,
-		Number: e.number, Seed: s.random.Uint64(),
-	}
-	d, err := s.policy(s.state(e), r)
-	if err != nil {
-		s.result.Retries++
-		j.exclude = nil
-		s.after(time.Second, func() { s.place(e, j) })
-		return
-	}
-	n := s.find(d.Node)
-	if e.seen[s.indexOf(n)].state == member.Failed {
-		s.result.ToFailed++
-	}
-	e.ledger.Gave(n.id, d.Compute, s.clock())
-	if s.o.PredictFor > 0 {
-		e.index.Predict(n.id, chain, s.clock().Add(s.o.PredictFor))
-	}
-	arrive := func() {
-		ok, down := n.give(j)
-		if ok {
-			return
-		}
-		s.result.Refused++
-		seen := &e.seen[s.indexOf(n)]
-		seen.mark, seen.markAt = scheduler.Full, s.now
-		if down {
-			seen.mark = scheduler.Refused
-			s.result.RefusedDown++
-		}
-		j.exclude = append(j.exclude, n.id)
-		s.place(e, j)
-	}
-	if j.way = 0; n == e.node {
-		arrive()
-		return
-	}
-	j.way = s.o.RTT / 2
-	s.after(j.way, arrive)
-}
+// less orders events; heapWidth children a place make the heap shallow.
+func less(a, b *event) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
 
-// state is what an entry knows now.
-func (s *sim) state(e *entry) scheduler.State {
-	state := scheduler.State{Entry: e.node.id, Tuning: s.o.Tuning, Nodes: make([]scheduler.Node, len(s.nodes))}
-	for i, n := range s.nodes {
-		known := &e.seen[i]
-		if n == e.node { // a node knows itself
-			known.load, known.at = n.report(), s.now
-			e.ledger.Reported(n.id, s.clock().Add(1))
-		}
-		m := known.load
-		m.Name, m.Ready = modelName, true
-		m.Slots, m.QueueMax, m.LoadAge = n.spec.Slots, n.spec.Queue, s.now-known.at
-		m.Sent, m.SentTokens = e.ledger.Sent(n.id)
-		m.PrefillRate = scheduler.Figure{Value: n.spec.PrefillRate}
-		m.PrefillContext = n.spec.PrefillContext
-		m.Decode = []scheduler.Pace{{Streams: 1, Ms: n.spec.DecodeMs}, {Streams: 2, Ms: n.spec.DecodeMs + n.spec.DecodeMsMore}}
-		state.Nodes[i] = scheduler.Node{
-			ID: n.id, Name: n.spec.Name, State: known.state, Role: member.Hybrid, Models: []scheduler.Model{m},
-			Mark:    scheduler.Mark{Kind: known.mark, Age: s.now - known.markAt, Term: 5 * time.Second},
-			GoodAge: s.now - known.at,
-		}
-		if n != e.node {
-			state.Links = append(state.Links, scheduler.Link{A: e.node.id, B: n.id,
-				RTTMs: scheduler.Figure{Value: float64(s.o.RTT) / float64(time.Millisecond)}})
-		}
-	}
-	return state
-}
+const heapWidth = 4
 
-// reports sends a node's load to all entries, for ever.
-func (s *sim) reports(n *node) {
-	s.report(n)
-	s.after(s.o.ReportEvery, func() { s.reports(n) })
-}
-
-// report sends it once.
-func (s *sim) report(n *node) {
-	if !n.up {
-		return
-	}
-	load, taken, epoch := n.report(), s.now, n.epoch
-	s.after(s.o.RTT/2, func() {
-		if n.epoch != epoch {
-			return
-		}
-		for _, e := range s.entries {
-			known := &e.seen[s.indexOf(n)]
-			known.load, known.at, known.state = load, taken, member.Alive
-			e.ledger.Reported(n.id, s.clockAt(taken-s.o.RTT/2))
-		}
-	})
-}
-
-// publish sends index events to all entries.
-func (s *sim) publish(n *node, list []scheduler.Event) {
-	if len(list) == 0 {
-		return
-	}
-	epoch := n.epoch
-	s.after(s.o.EventDelay, func() {
-		for _, e := range s.entries {
-			if n.epoch != epoch {
-				return
-			}
-			for _, event := range list {
-				if err := e.index.Apply(n.id, event); err != nil {
-					panic(fmt.Sprintf("sim: events of %s arrive in order, yet %v", n.id, err))
-				}
-			}
-		}
-	})
-}
-
-// down kills a node. Its requests are placed again once that is seen.
-func (s *sim) down(n *node) {
-	lost := n.fail()
-	epoch := n.epoch
-	s.after(s.o.DetectAfter, func() {
-		for _, e := range s.entries {
-			if n.epoch == epoch && !n.up {
-				e.seen[s.indexOf(n)].state = member.Failed
-				e.index.Forget(n.id)
-				e.ledger.Forget(n.id)
-			}
-		}
-		for _, j := range lost {
-			s.result.Lost++
-			s.place(s.entries[s.random.IntN(len(s.entries))], j)
-		}
-	})
-}
-
-// restart starts a node with nothing in its cache.
-func (s *sim) restart(n *node) {
-	n.start(uint64(s.indexOf(n))<<32 | uint64(n.epoch) + 1)
-	for _, e := range s.entries {
-		e.index.Forget(n.id)
-	}
-}
-
-func (s *sim) ended(j *job) {
-	s.open--
-	s.report(j.node)
-}
-
-func (s *sim) find(id member.ID) *node { return s.nodes[binary.BigEndian.Uint32([]byte(id))] }
-
-func (s *sim) indexOf(n *node) int { return int(binary.BigEndian.Uint32([]byte(n.id))) }
-
-func nodeID(i int) member.ID { return member.ID(binary.BigEndian.AppendUint32(nil, uint32(i))) }
-
-// ids names blocks as the index wants them: the names of a trace are chained, as ids
-// are. Bits are mixed, as those of a hash.
-func ids(names []uint64) []block.ID {
-	out := make([]block.ID, len(names))
-	for i, name := range names {
-		h := (name + 1) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-		binary.LittleEndian.PutUint64(out[i][:], h)
-		binary.LittleEndian.PutUint64(out[i][8:], name+1)
-	}
-	return out
-}
-
-// clock is the virtual time as the scheduler wants it.
-func (s *sim) clock() time.Time { return s.clockAt(s.now) }
-
-func (s *sim) clockAt(at time.Duration) time.Time { return time.Unix(0, 0).Add(at) }
-
-// event is something that will happen; of equal times the one that was put in first
-// comes first.
-type event struct {
-	at    time.Duration
-	order uint64
-	do    func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	(*e)[last] = event{}
-	*e = (*e)[:last]
-	return x
-}
-
-func (s *sim) at(at time.Duration, do func()) {
+func (s *sim) push(e event) {
 	s.order++
-	heap.Push(&s.events, event{at, s.order, do})
+	e.order = s.order
+	h := append(s.events, e)
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / heapWidth
+		if !less(&e, &h[up]) {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = e
+	s.events = h
 }
 
-func (s *sim) after(d time.Duration, do func()) { s.at(s.now+d, do) }
+func (s *sim) pop() event {
+	h := s.events
+	top, last := h[0], h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	s.events = h
+	if len(h) == 0 {
+		return top
+	}
+	i := 0
+	for {
+		first := i*heapWidth + 1
+		if first >= len(h) {
+			break
+		}
+		best := first
+		for c := first + 1; c < min(first+heapWidth, len(h)); c++ {
+			if less(&h[c], &h[best]) {
+				best = c
+			}
+		}
+		if !less(&h[best], &last) {
+			break
+		}
+		h[i] = h[best]
+		i = best
+	}
+	h[i] = last
+	return top
+}
