@@ -38,50 +38,86 @@ const (
 
 // costs is one decision in the making.
 type costs struct {
-	s      *State
-	r      *Request
-	nodes  []candidate
-	median known
-	links  links
-	held   []Holding // what is held, by place in State.Nodes
-	places map[member.ID]int
+	s       *State
+	r       *Request
+	nodes   []candidate
+	links   links
+	held    []int32 // by place in State.Nodes, the place in Request.Holdings and 1
+	holders []int   // places of nodes that hold some of the prompt, the longest run first
 
 	// sources are the nodes that could compute prompts for others, with what that
-	// costs wherever it goes; only if KV can move.
+	// costs wherever it goes, the cheapest first; only if KV can move.
 	sources []source
+	ranked  []ranked
+	listed  bool // sources and holders are there: only who lacks much asks for them
+
+	median   known
+	medianIs bool
+	scratch  plans // of the node that is looked at
 }
 
 // known are the figures of a node that costs are made of, all of them known.
 type known struct {
 	running, queued, waiting float64
-	rate, slotMs, ram, disk  float64
+	rate, slotMs, ram, disk  float64 // slotMs 0: not known, see costs.slotMs
 	rttMs                    float64
 	decode                   []Pace
 	guessed                  bool
 }
 
 func newCosts(s *State, r *Request, nodes []candidate) *costs {
-	c := &costs{s: s, r: r, nodes: nodes, held: make([]Holding, len(s.Nodes)), places: make(map[member.ID]int, len(s.Nodes))}
-	for i := range s.Nodes {
-		c.places[s.Nodes[i].ID] = i
-		c.held[i].Node = s.Nodes[i].ID
-	}
-	for _, h := range r.Holdings {
-		if at, ok := c.places[h.Node]; ok {
-			c.held[at] = h
+	c := &costs{s: s, r: r, nodes: nodes, held: make([]int32, len(s.Nodes))}
+	places := newPlaces(s.Nodes)
+	for i := range r.Holdings {
+		if at, ok := places.of(r.Holdings[i].Node); ok {
+			c.held[at] = int32(i + 1)
 		}
 	}
-	c.median = c.medians()
-	c.links = newLinks(s, c.places)
-	c.findSources()
+	c.links = newLinks(s, places)
 	return c
 }
+
+// places finds nodes of a State by id.
+type places struct {
+	nodes []Node
+	byID  map[member.ID]int // nil: they are in order
+}
+
+func newPlaces(nodes []Node) places {
+	p := places{nodes: nodes}
+	if !slices.IsSortedFunc(nodes, func(a, b Node) int { return compareIDs(a.ID, b.ID) }) {
+		p.byID = make(map[member.ID]int, len(nodes))
+		for i := range nodes {
+			p.byID[nodes[i].ID] = i
+		}
+	}
+	return p
+}
+
+func (p places) of(id member.ID) (int, bool) {
+	if p.byID != nil {
+		at, ok := p.byID[id]
+		return at, ok
+	}
+	return slices.BinarySearchFunc(p.nodes, id, func(n Node, id member.ID) int { return compareIDs(n.ID, id) })
+}
+
+// holding is what the node at a place holds of the prompt.
+func (c *costs) holding(place int) *Holding {
+	if i := c.held[place]; i > 0 {
+		return &c.r.Holdings[i-1]
+	}
+	return &noHolding
+}
+
+var noHolding Holding
 
 // all gives the scores of all candidates.
 func (c *costs) all() []Score {
 	scores := make([]Score, len(c.nodes))
 	for i := range c.nodes {
 		scores[i] = c.score(c.nodes[i])
+		scores[i].plans = nil // it is the next one's
 	}
 	c.spread(scores)
 	return scores
@@ -91,8 +127,7 @@ func (c *costs) all() []Score {
 func (c *costs) score(n candidate) Score {
 	k := c.known(n)
 	s := Score{Node: n.node.ID, Guessed: k.guessed}
-	h := c.held[n.place]
-	c.restore(&s, n, &k, h)
+	c.restore(&s, n, &k, c.holding(n.place))
 	s.PrefillMs = n.model.prefillMs(k.rate, s.Cached, c.r.Tokens)
 	harm := c.chooseWay(&s, n, &k)
 	s.QueueMs = c.queueMs(n.model, &k)
@@ -107,7 +142,7 @@ func (c *costs) score(n candidate) Score {
 }
 
 // restore counts what the node itself holds.
-func (c *costs) restore(s *Score, n candidate, k *known, h Holding) {
+func (c *costs) restore(s *Score, n candidate, k *known, h *Holding) {
 	resident := c.r.chainTokens(h.Resident + h.Predicted)
 	s.predicted = c.r.chainTokens(h.Predicted)
 	s.Cached = resident
@@ -132,7 +167,7 @@ func (c *costs) queueMs(m *Model, k *known) float64 {
 	ms := m.prefillMs(k.rate, 0, int(k.waiting)+m.SentTokens)
 	busy := k.running + k.queued + float64(m.Sent)
 	if slots := float64(max(m.Slots, 1)); busy >= slots {
-		ms = max(ms, (busy-slots+1)*k.slotMs/slots)
+		ms = max(ms, (busy-slots+1)*c.slotMs(k)/slots)
 	}
 	return ms + max(0, m.LoadMs)
 }
@@ -174,7 +209,7 @@ func (c *costs) spread(scores []Score) {
 	}
 	copies := 0
 	for i := range scores {
-		if c.held[c.nodes[i].place].Run >= hot.Run {
+		if c.holding(c.nodes[i].place).Run >= hot.Run {
 			copies++
 		}
 	}
@@ -184,7 +219,7 @@ func (c *costs) spread(scores []Score) {
 	end := c.r.chainTokens(hot.Run)
 	for i := range scores {
 		s := &scores[i]
-		if c.held[c.nodes[i].place].Run >= hot.Run || s.Cached >= end {
+		if c.holding(c.nodes[i].place).Run >= hot.Run || s.Cached >= end {
 			continue
 		}
 		k := c.known(c.nodes[i])
@@ -225,29 +260,47 @@ func (c *costs) known(n candidate) known {
 	t, m := &c.s.Tuning, n.model
 	k := known{running: float64(m.Running), queued: float64(m.Queued), waiting: float64(m.Waiting), decode: m.Decode}
 	if m.LoadAge > t.LoadStale {
-		k.running, k.queued, k.waiting, k.guessed = c.median.running, c.median.queued, c.median.waiting, true
+		middle := c.middle()
+		k.running, k.queued, k.waiting, k.guessed = middle.running, middle.queued, middle.waiting, true
 	}
-	pick := func(f Figure, stale time.Duration, otherwise float64, matters bool) float64 {
-		if f.fresh(stale) {
-			return f.Value
-		}
-		k.guessed = k.guessed || matters
-		return otherwise
+	if k.rate = m.PrefillRate.Value; !m.PrefillRate.fresh(t.RateStale) {
+		k.rate, k.guessed = c.middle().rate, true
 	}
-	k.rate = pick(m.PrefillRate, t.RateStale, c.median.rate, true)
-	k.slotMs = pick(m.SlotMs, t.RateStale, c.median.slotMs, false)
-	k.ram = pick(m.RAMRate, t.RateStale, c.median.ram, false)
-	k.disk = pick(m.DiskRate, t.RateStale, c.median.disk, false)
+	if m.SlotMs.fresh(t.RateStale) {
+		k.slotMs = m.SlotMs.Value
+	}
+	if k.ram = m.RAMRate.Value; !m.RAMRate.fresh(t.RateStale) {
+		k.ram = c.middle().ram
+	}
+	if k.disk = m.DiskRate.Value; !m.DiskRate.fresh(t.RateStale) {
+		k.disk = c.middle().disk
+	}
 	if n.node.ID != c.s.Entry {
 		k.rttMs = c.links.fromEntry(n.place)
 	}
 	if len(k.decode) == 0 || m.DecodeAge > t.RateStale {
-		k.decode, k.guessed = c.median.decode, true
+		k.decode, k.guessed = c.middle().decode, true
 	}
 	return k
 }
 
 func (f Figure) fresh(stale time.Duration) bool { return f.Value > 0 && f.Age <= stale }
+
+// slotMs is asked for only where all slots are taken.
+func (c *costs) slotMs(k *known) float64 {
+	if k.slotMs > 0 {
+		return k.slotMs
+	}
+	return c.middle().slotMs
+}
+
+// middle gives the medians, which few decisions need.
+func (c *costs) middle() *known {
+	if !c.medianIs {
+		c.median, c.medianIs = c.medians(), true
+	}
+	return &c.median
+}
 
 // medians are the figures for those of which none is known.
 func (c *costs) medians() known {

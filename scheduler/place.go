@@ -33,8 +33,11 @@ func Place(s State, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	scores := newCosts(&s, &r, f.nodes).all()
+	c := newCosts(&s, &r, f.nodes)
+	scores := c.all()
 	chosen := s.choose(scores, r.Seed)
+	again := c.score(f.nodes[chosen])
+	scores[chosen].plans = again.plans
 	d := Decision{
 		Node: scores[chosen].Node, Source: scores[chosen].source, Policy: "cost",
 		Fetch: scores[chosen].plans.list[0].fetches(), Ways: scores[chosen].plans.ways(), EstimateMs: scores[chosen].firstMs,

@@ -222,7 +222,7 @@ type Score struct {
 	Cached    int       `json:"cached_tokens"`
 	Guessed   bool      `json:"guessed,omitempty"` // some figure was unknown
 	source    member.ID // who computes most of the prompt
-	plans     plans
+	plans     *plans    // of the node that was chosen
 	firstMs   float64
 	fromRAM   int
 	fromDisk  int

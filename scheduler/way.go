@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,6 +20,9 @@ const (
 	DisaggNever  Disagg = "never"
 	DisaggDynamo Disagg = "dynamo"
 )
+
+// roundingShare is far above what sums differ by that are made in another order.
+const roundingShare = 1e-9
 
 const (
 	dynamoTokens = 2048
@@ -62,9 +66,14 @@ type Way struct {
 type source struct {
 	candidate
 	known
-	queueMs, restoreMs float64
-	cached             int     // tokens of the prompt that it need not compute
-	streams            float64 // that run there
+	queueMs, restoreMs, computeMs float64 // computeMs of all that another node can get from it
+	streams                       float64 // that run there
+}
+
+// ranked is a place in costs.sources and the time until the prompt is computed there.
+type ranked struct {
+	ms float64
+	at int
 }
 
 // plan is one way with all that follows from it.
@@ -109,11 +118,22 @@ func (p *plans) ways() []Way {
 // byCost tells whether figures decide: guessed ones must not.
 func (c *costs) byCost() bool { return c.s.Disagg == "" || c.s.Disagg == DisaggAuto }
 
-// findSources lists who could compute this prompt for others.
-func (c *costs) findSources() {
-	if !c.s.Transfers || c.r.BlockTokens <= 0 || c.s.Disagg == DisaggNever {
+// list finds who holds some of the prompt, and who could compute it for others.
+func (c *costs) list() {
+	if c.listed {
 		return
 	}
+	c.listed = true
+	for i := range c.s.Nodes {
+		if c.holding(i).Run > 0 {
+			c.holders = append(c.holders, i)
+		}
+	}
+	slices.SortStableFunc(c.holders, func(a, b int) int { return cmp.Compare(c.holding(b).Run, c.holding(a).Run) })
+	if c.s.Disagg == DisaggNever {
+		return
+	}
+	tokens := (c.r.Tokens - 1) / c.r.BlockTokens * c.r.BlockTokens
 	c.sources = make([]source, 0, len(c.s.Nodes))
 	for i := range c.s.Nodes {
 		n := &c.s.Nodes[i]
@@ -127,12 +147,14 @@ func (c *costs) findSources() {
 			continue // nothing was measured there: it may be any
 		}
 		var s Score
-		c.restore(&s, src.candidate, &src.known, c.held[i])
-		src.cached, src.restoreMs = s.Cached, s.FetchMs
+		c.restore(&s, src.candidate, &src.known, c.holding(i))
+		src.restoreMs, src.computeMs = s.FetchMs, src.model.prefillMs(src.rate, s.Cached, tokens)
 		src.queueMs = c.queueMs(m, &src.known)
 		src.streams = min(src.running+float64(m.Sent), float64(max(m.Slots, 1)))
+		c.ranked = append(c.ranked, ranked{src.queueMs + src.restoreMs + src.computeMs, len(c.sources)})
 		c.sources = append(c.sources, src)
 	}
+	slices.SortStableFunc(c.ranked, func(a, b ranked) int { return cmp.Compare(a.ms, b.ms) })
 }
 
 // chooseWay chooses how node n gets the prompt, beginning with what it has itself,
@@ -140,12 +162,18 @@ func (c *costs) findSources() {
 func (c *costs) chooseWay(s *Score, n candidate, k *known) (harm float64) {
 	local := plan{Way: Way{Kind: Local, Ms: s.FetchMs + s.PrefillMs}, getMs: s.FetchMs, leftMs: s.PrefillMs, tokens: s.Cached}
 	s.source = n.node.ID
+	s.plans = &c.scratch
+	s.plans.n = 0
 	s.plans.add(local)
 	if !c.s.Transfers || c.r.BlockTokens <= 0 {
 		return 0
 	}
 	streams := min(k.running+float64(n.model.Sent), float64(max(n.model.Slots, 1)-1))
 	s.plans.list[0].harm = c.harm(streams, local.leftMs)
+	if c.r.Tokens-1-s.Cached < c.s.Tuning.FetchTokens {
+		return 0 // nobody is asked for so little
+	}
+	c.list()
 	if p, ok := c.fetched(s, n, k); ok {
 		s.plans.add(p)
 	}
@@ -192,8 +220,11 @@ func (c *costs) bestOf(plans []plan, uncached int) int {
 
 // fetched plans to get from one other node what this one lacks.
 func (c *costs) fetched(s *Score, n candidate, k *known) (best plan, ok bool) {
-	for i := range c.held {
-		h, from := &c.held[i], &c.s.Nodes[i]
+	for _, i := range c.holders {
+		h, from := c.holding(i), &c.s.Nodes[i]
+		if c.r.chainTokens(h.Run)-s.Cached < c.s.Tuning.FetchTokens {
+			break // all that follow hold less
+		}
 		tokens := c.r.chainTokens(h.Run - h.Predicted)
 		if tokens-s.Cached < c.s.Tuning.FetchTokens || i == n.place || from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
 			continue
@@ -224,16 +255,21 @@ func (c *costs) remote(s *Score, n candidate, k *known) (best plan, ok bool) {
 		return best, false
 	}
 	left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
-	for i := range c.sources {
-		src := &c.sources[i]
+	size := float64(c.r.BlockTokens * c.r.BytesPerToken)
+	bytes := size * float64(end-first)
+	moveMin := bytes / c.links.goodputMax() * 1000
+	fixed := s.FetchMs + c.links.rttMin() + size/c.links.goodputMax()*1000 + bytes/k.ram*1000 + left
+	for _, rank := range c.ranked {
+		src := &c.sources[rank.at]
+		if ok && max(rank.ms, moveMin)+fixed >= best.Ms*(1-roundingShare) {
+			break // nor can any that follows be faster
+		}
 		if src.place == n.place {
 			continue
 		}
 		goodput, rtt := c.links.between(n.place, src.place)
-		size := float64(c.r.BlockTokens * c.r.BytesPerToken)
-		compute := src.model.prefillMs(src.rate, src.cached, tokens)
-		move := size * float64(end-first) / goodput * 1000
-		ms := s.FetchMs + src.queueMs + src.restoreMs + rtt + max(compute, move) + size/goodput*1000 + size*float64(end-first)/k.ram*1000
+		compute := src.computeMs
+		ms := s.FetchMs + src.queueMs + src.restoreMs + rtt + max(compute, bytes/goodput*1000) + size/goodput*1000 + bytes/k.ram*1000
 		if ok && ms+left >= best.Ms {
 			continue
 		}
