@@ -42,8 +42,8 @@ type costs struct {
 	r       *Request
 	nodes   []candidate
 	links   links
-	held    []int32 // by place in State.Nodes, the place in Request.Holdings and 1
-	holders []int   // places of nodes that hold some of the prompt, the longest run first
+	held    []int32  // by place in State.Nodes, the place in Request.Holdings and 1
+	holders []holder // of some of the prompt, the longest run first
 
 	// sources are the nodes that could compute prompts for others, with what that
 	// costs wherever it goes, the cheapest first; only if KV can move.

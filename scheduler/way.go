@@ -65,10 +65,13 @@ type Way struct {
 // source is a node that could compute prompts for others.
 type source struct {
 	candidate
-	known
 	queueMs, restoreMs, computeMs float64 // computeMs of all that another node can get from it
 	streams                       float64 // that run there
 }
+
+// holder is a place in State.Nodes, the blocks that are surely held there, and where in
+// costs.holders those begin that hold less.
+type holder struct{ place, blocks, less int }
 
 // ranked is a place in costs.sources and the time until the prompt is computed there.
 type ranked struct {
@@ -125,16 +128,23 @@ func (c *costs) list() {
 	}
 	c.listed = true
 	for i := range c.s.Nodes {
-		if c.holding(i).Run > 0 {
-			c.holders = append(c.holders, i)
+		if h := c.holding(i); h.Run > h.Predicted {
+			c.holders = append(c.holders, holder{place: i, blocks: h.Run - h.Predicted})
 		}
 	}
-	slices.SortStableFunc(c.holders, func(a, b int) int { return cmp.Compare(c.holding(b).Run, c.holding(a).Run) })
+	slices.SortStableFunc(c.holders, func(a, b holder) int { return cmp.Compare(b.blocks, a.blocks) })
+	less := len(c.holders)
+	for i := len(c.holders) - 1; i >= 0; i-- {
+		if i+1 < len(c.holders) && c.holders[i].blocks != c.holders[i+1].blocks {
+			less = i + 1
+		}
+		c.holders[i].less = less
+	}
 	if c.s.Disagg == DisaggNever {
 		return
 	}
 	tokens := (c.r.Tokens - 1) / c.r.BlockTokens * c.r.BlockTokens
-	c.sources = make([]source, 0, len(c.s.Nodes))
+	c.sources, c.ranked = make([]source, 0, len(c.s.Nodes)), make([]ranked, 0, len(c.s.Nodes))
 	for i := range c.s.Nodes {
 		n := &c.s.Nodes[i]
 		m := n.model(c.r.Model)
@@ -142,19 +152,24 @@ func (c *costs) list() {
 			continue
 		}
 		src := source{candidate: candidate{n, m, i}}
-		src.known = c.known(src.candidate)
-		if c.byCost() && src.guessed {
+		k := c.known(src.candidate)
+		if c.byCost() && k.guessed {
 			continue // nothing was measured there: it may be any
 		}
 		var s Score
-		c.restore(&s, src.candidate, &src.known, c.holding(i))
-		src.restoreMs, src.computeMs = s.FetchMs, src.model.prefillMs(src.rate, s.Cached, tokens)
-		src.queueMs = c.queueMs(m, &src.known)
-		src.streams = min(src.running+float64(m.Sent), float64(max(m.Slots, 1)))
+		c.restore(&s, src.candidate, &k, c.holding(i))
+		src.restoreMs, src.computeMs = s.FetchMs, m.prefillMs(k.rate, s.Cached, tokens)
+		src.queueMs = c.queueMs(m, &k)
+		src.streams = min(k.running+float64(m.Sent), float64(max(m.Slots, 1)))
 		c.ranked = append(c.ranked, ranked{src.queueMs + src.restoreMs + src.computeMs, len(c.sources)})
 		c.sources = append(c.sources, src)
 	}
-	slices.SortStableFunc(c.ranked, func(a, b ranked) int { return cmp.Compare(a.ms, b.ms) })
+	slices.SortFunc(c.ranked, func(a, b ranked) int {
+		if a.ms != b.ms {
+			return cmp.Compare(a.ms, b.ms)
+		}
+		return a.at - b.at
+	})
 }
 
 // chooseWay chooses how node n gets the prompt, beginning with what it has itself,
@@ -220,24 +235,29 @@ func (c *costs) bestOf(plans []plan, uncached int) int {
 
 // fetched plans to get from one other node what this one lacks.
 func (c *costs) fetched(s *Score, n candidate, k *known) (best plan, ok bool) {
-	for _, i := range c.holders {
-		h, from := c.holding(i), &c.s.Nodes[i]
-		if c.r.chainTokens(h.Run)-s.Cached < c.s.Tuning.FetchTokens {
+	for at := 0; at < len(c.holders); {
+		h := &c.holders[at]
+		from, tokens := &c.s.Nodes[h.place], c.r.chainTokens(h.blocks)
+		if tokens-s.Cached < c.s.Tuning.FetchTokens {
 			break // all that follow hold less
 		}
-		tokens := c.r.chainTokens(h.Run - h.Predicted)
-		if tokens-s.Cached < c.s.Tuning.FetchTokens || i == n.place || from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
+		first := s.Cached / c.r.BlockTokens
+		blocks := h.blocks - first
+		left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
+		if ok && s.FetchMs+c.moveMsMin(blocks, k)+left >= best.Ms*(1-roundingShare) {
+			at = h.less // nor can any that holds as much be faster
 			continue
 		}
-		first := s.Cached / c.r.BlockTokens
-		blocks := h.Run - h.Predicted - first
-		ms := s.FetchMs + c.moveMs(n, i, blocks, k)
-		left := n.model.prefillMs(k.rate, tokens, c.r.Tokens)
+		at++
+		if h.place == n.place || from.State != member.Alive && from.State != member.Draining || from.left() > 0 {
+			continue
+		}
+		ms := s.FetchMs + c.moveMs(n, h.place, blocks, k)
 		if ok && ms+left >= best.Ms {
 			continue
 		}
-		best = plan{Way: Way{Kind: Fetched, From: h.Node, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
-			fetch: Fetch{From: h.Node, First: first, Blocks: blocks, Ms: ms, ComputeMs: s.PrefillMs - left}}
+		best = plan{Way: Way{Kind: Fetched, From: from.ID, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
+			fetch: Fetch{From: from.ID, First: first, Blocks: blocks, Ms: ms, ComputeMs: s.PrefillMs - left}}
 		ok = true
 	}
 	return best, ok
@@ -286,6 +306,12 @@ func (c *costs) moveMs(n candidate, from, blocks int, k *known) float64 {
 	goodput, rtt := c.links.between(n.place, from)
 	bytes := float64(blocks * c.r.BlockTokens * c.r.BytesPerToken)
 	return rtt + bytes/goodput*1000 + bytes/k.ram*1000
+}
+
+// moveMsMin is that over the best link.
+func (c *costs) moveMsMin(blocks int, k *known) float64 {
+	bytes := float64(blocks * c.r.BlockTokens * c.r.BytesPerToken)
+	return c.links.rttMin() + bytes/c.links.goodputMax()*1000 + bytes/k.ram*1000
 }
 
 // Source decides how a node that was chosen gets the KV of a prompt, with the figures
