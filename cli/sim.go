@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // simFlags are the flags of sim that are no part of a scenario.
 type simFlags struct {
 	scenario, html, log     string
+	each                    string
 	json, tables, goodput   bool
 	regret                  int
 	share                   float64
@@ -60,6 +62,8 @@ func (a *app) simCommand() *cobra.Command {
 	fs.StringVar(&g.SLO, "slo", "", "times that a request should meet: ttft=500ms,itl=50ms")
 	fs.StringVar(&g.Outages, "outages", "", "NODE:[freeze:]FROM-TO, by comma: 0:20s-60s,3:freeze:30s-45s")
 	fs.IntVar(&g.Chunk, "chunk", 0, "prompt tokens of a step beside answers (default 512)")
+	fs.BoolVar(&g.OneWay, "one-way", false, "nodes that compute prompts for others pull nothing of them")
+	fs.StringVar(&g.Steps, "steps", "", "mixed, or apart: prompts stop the answers of a node while they are computed (default mixed)")
 	fs.IntVar(&g.BlockToken, "block-tokens", 0, "size of blocks, if the requests do not name any (default 64)")
 	fs.StringVar(&f.scenario, "scenario", "", "a file of JSON with any of these settings; flags go before")
 	fs.BoolVar(&f.goodput, "goodput", false, "search the highest rate of arrivals at which enough requests meet --slo")
@@ -67,6 +71,7 @@ func (a *app) simCommand() *cobra.Command {
 	fs.IntVar(&f.regret, "regret", 0, "for so many requests, try every node and way and tell what the choice cost")
 	fs.StringVar(&f.html, "html", "", "write a page with plots to this file")
 	fs.StringVar(&f.log, "write-log", "", "write the requests to this file as a request log")
+	fs.StringVar(&f.each, "each", "", "write how each request fared to this file, as CSV; of several runs the last")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.BoolVar(&f.tables, "tables", false, "print the tables of devices and models")
 	return cmd
@@ -93,6 +98,7 @@ func (a *app) sim(ctx context.Context, f *simFlags) error {
 		return a.simRegret(ctx, f, s, o)
 	}
 	var results []sim.Result
+	o.Each = f.each != ""
 	began := time.Now()
 	requests := 0
 	err = each(s, o, func(o sim.Options) error {
@@ -105,6 +111,11 @@ func (a *app) sim(ctx context.Context, f *simFlags) error {
 		return err
 	}
 	took := time.Since(began)
+	if f.each != "" {
+		if err := writeFile(f.each, results[len(results)-1].WriteEach); err != nil {
+			return err
+		}
+	}
 	if f.html != "" {
 		report := sim.Report{Title: "node sim: " + s.Nodes + ", " + s.Model + ", " + s.Link, Command: "node " + strings.Join(a.env.Args, " "), Facts: facts(s, o), Runs: results}
 		if err := writeFile(f.html, report.Write); err != nil {
@@ -120,8 +131,26 @@ func (a *app) sim(ctx context.Context, f *simFlags) error {
 	if err := sim.Table(a.env.Out, results); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.env.Err, "%d requests in %.1f s of this machine: %.0f a second\n", requests, took.Seconds(), float64(requests)/took.Seconds())
+	_, err = fmt.Fprintf(a.env.Err, "%d requests in %.1f s of this machine: %.0f a second%s\n", requests, took.Seconds(), float64(requests)/took.Seconds(), spent())
 	return err
+}
+
+// spent is the processor time and memory of this process, where the system tells.
+func spent() string {
+	stat, _ := os.ReadFile("/proc/self/stat")
+	status, _ := os.ReadFile("/proc/self/status")
+	_, after, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(after)
+	_, memory, found := strings.Cut(string(status), "VmHWM:")
+	kb := strings.Fields(memory)
+	if len(fields) < 13 || !found || len(kb) == 0 {
+		return ""
+	}
+	const ticks = 100 // a second, on all that Linux runs on
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	most, _ := strconv.ParseFloat(kb[0], 64)
+	return fmt.Sprintf("; %.1f s of processors, %.0f MB of memory at most", (user+system)/ticks, most*1024/1e6)
 }
 
 // options merges flags, the file and defaults, and reads or makes the requests.

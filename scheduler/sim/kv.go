@@ -16,7 +16,6 @@ type cell struct {
 	block      uint64
 	prev, next int32
 	pins       int32
-	uses       int32
 }
 
 func newTier() *tier {
@@ -58,7 +57,7 @@ func (t *tier) add(block uint64) int32 {
 		i = int32(len(t.cells))
 		t.cells = append(t.cells, cell{})
 	}
-	t.cells[i] = cell{block: block, uses: 1}
+	t.cells[i] = cell{block: block}
 	t.places[block] = i
 	t.front(i)
 	return i
@@ -71,7 +70,6 @@ func (t *tier) use(block uint64) (added bool) {
 		t.add(block)
 		return true
 	}
-	t.cells[i].uses++
 	if t.cells[i].pins == 0 {
 		t.unlink(i)
 		t.front(i)
@@ -87,7 +85,6 @@ func (t *tier) pin(block uint64) {
 		t.pinned++
 	}
 	t.cells[i].pins++
-	t.cells[i].uses++
 }
 
 // unpin makes the block the youngest once nobody keeps it.
@@ -100,15 +97,15 @@ func (t *tier) unpin(block uint64) {
 }
 
 // evict drops the oldest block that nobody keeps. False: there is none.
-func (t *tier) evict() (block uint64, uses int32, ok bool) {
+func (t *tier) evict() (block uint64, ok bool) {
 	i := t.cells[0].prev
 	if i == 0 {
-		return 0, 0, false
+		return 0, false
 	}
-	block, uses = t.cells[i].block, t.cells[i].uses
+	block = t.cells[i].block
 	t.unlink(i)
 	delete(t.places, block)
 	t.cells[i] = cell{next: t.free}
 	t.free = i
-	return block, uses, true
+	return block, true
 }

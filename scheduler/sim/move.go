@@ -35,7 +35,7 @@ type transfer struct {
 // scheduler, and begins to get it. False: it computes what it lacks.
 func (s *sim) chooseWay(t *task) bool {
 	n, o := t.node, &s.o
-	if !o.Transfers || len(s.nodes) < 2 {
+	if !o.Transfers || len(s.nodes) < 2 || o.OneWay && t.served != nil {
 		return false
 	}
 	fetch := scheduler.Fetch{}

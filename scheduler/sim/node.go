@@ -190,7 +190,7 @@ func (n *node) begin() {
 		}
 	}
 	budget := n.s.o.ChunkAlone
-	if len(n.decoding) > 0 {
+	if len(n.decoding) > 0 && !n.s.o.Apart {
 		budget = n.s.o.ChunkBeside
 	}
 	prompt, attention := 0, 0.0
@@ -206,6 +206,9 @@ func (n *node) begin() {
 		prompt += tokens
 		attention += n.spec.Engine.attentionMs(t.have, tokens)
 		n.pieces = append(n.pieces, piece{t, tokens})
+	}
+	if prompt > 0 && n.s.o.Apart {
+		n.decoding, context = n.decoding[:0], 0
 	}
 	switch {
 	case prompt > 0:
@@ -333,8 +336,7 @@ func (n *node) extend(t *task, tokens int) {
 	}
 }
 
-// keep writes a block behind: into memory, and what memory has no room for to disk, if
-// it was ever used again.
+// keep writes a block behind: into memory, and what memory has no room for to disk.
 func (n *node) keep(b uint64) {
 	if n.ramRoom == 0 {
 		return
@@ -343,19 +345,19 @@ func (n *node) keep(b uint64) {
 		n.tell(scheduler.Stored, scheduler.RAM, b)
 	}
 	for n.ram.size() > n.ramRoom {
-		old, uses, ok := n.ram.evict()
+		old, ok := n.ram.evict()
 		if !ok {
 			return
 		}
 		n.tell(scheduler.Removed, scheduler.RAM, old)
-		if uses < 2 || n.diskRoom == 0 {
+		if n.diskRoom == 0 {
 			continue
 		}
 		if n.disk.use(old) {
 			n.tell(scheduler.Stored, scheduler.Disk, old)
 		}
 		if n.disk.size() > n.diskRoom {
-			if gone, _, ok := n.disk.evict(); ok {
+			if gone, ok := n.disk.evict(); ok {
 				n.tell(scheduler.Removed, scheduler.Disk, gone)
 			}
 		}
@@ -400,7 +402,7 @@ func (n *node) reserve(t *task) bool {
 	t.pinned, t.private = run, need
 	n.private += need
 	for n.resident.size()+n.private > n.room {
-		b, _, ok := n.resident.evict()
+		b, ok := n.resident.evict()
 		if !ok {
 			break
 		}

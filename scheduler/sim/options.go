@@ -78,8 +78,14 @@ type Options struct {
 	// Spread puts arrivals of equal times evenly between that time and the next: for
 	// traces whose clock is coarse.
 	Spread      bool
-	ChunkAlone  int           // prompt tokens of a step if nobody decodes; 0: 2,048
-	ChunkBeside int           // and if somebody does; 0: 512
+	ChunkAlone  int // prompt tokens of a step if nobody decodes; 0: 512
+	ChunkBeside int // and if somebody does; 0: 512
+	// Apart lets no step compute prompts and answers: prompts go first, as engines did it
+	// that could not mix them.
+	Apart bool
+	// OneWay lets nodes that compute prompts for others pull nothing for that.
+	OneWay      bool
+	Each        bool          // Result.Each is wanted
 	ReportEvery time.Duration // the least time between two reports of a node's load; 0: 200 ms
 	RTT         time.Duration // between nodes; 0: 0.5 ms
 	EventDelay  time.Duration // until an index event is known elsewhere; 0: 50 ms
@@ -95,8 +101,7 @@ type Options struct {
 	Stop int
 	// Forced are placements that no policy makes, by number of the request from 0.
 	Forced map[int]Choice
-	// NoDisk and such faults are planted by tests only.
-	plant fault
+	plant  fault // tests only
 }
 
 // Choice is a node and a way, as places in Options.Nodes.
@@ -126,7 +131,7 @@ func (o Options) filled() Options {
 	number(&o.BlockTokens, 512)
 	number(&o.BytesPerToken, 131_072)
 	number(&o.Entries, min(len(o.Nodes), 4))
-	number(&o.ChunkAlone, 2048)
+	number(&o.ChunkAlone, 512)
 	number(&o.ChunkBeside, 512)
 	set(&o.ReportEvery, 200*time.Millisecond)
 	set(&o.RTT, 500*time.Microsecond)

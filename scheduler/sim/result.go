@@ -42,6 +42,15 @@ func (r *record) meets(slo SLO) bool {
 // Spread are quantiles and the mean of some times.
 type Spread struct{ P50, P90, P99, Mean time.Duration }
 
+// Request is how one request fared. Times are 0 if it was not answered.
+type Request struct {
+	At            float64 // s
+	TTFTMs, ITLMs float64
+	Input, Output int
+	Computed      int // prompt tokens, on all nodes together
+	Node          int // its place
+}
+
 // NodeResult is what one node did.
 type NodeResult struct {
 	Name      string
@@ -90,6 +99,7 @@ type Result struct {
 	Series      []Sample  `json:",omitempty"`
 	TTFTs       []float64 `json:",omitempty"` // 101 quantiles, ms
 	ITLs        []float64 `json:",omitempty"`
+	Each        []Request `json:",omitempty"` // with Options.Each, in the order of arrivals
 }
 
 func (s *sim) summary() Result {
@@ -106,6 +116,13 @@ func (s *sim) summary() Result {
 			r.TooLong++
 		case gaveUp:
 			r.GaveUp++
+		}
+		if s.o.Each {
+			each := Request{At: j.at.Seconds(), Input: int(j.input), Output: int(j.output), Computed: int(j.computed), Node: int(j.node)}
+			if j.outcome == answered {
+				each.TTFTMs, each.ITLMs = inMs(j.first-j.at), inMs(j.itl())
+			}
+			r.Each = append(r.Each, each)
 		}
 		if j.outcome != answered {
 			continue
@@ -281,4 +298,17 @@ func Policies(ctx context.Context, o Options, names []string) ([]Result, error) 
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// WriteEach writes Result.Each as CSV.
+func (r Result) WriteEach(w io.Writer) error {
+	if _, err := fmt.Fprintln(w, "at_s,ttft_ms,itl_ms,input_tokens,output_tokens,computed_tokens,node"); err != nil {
+		return err
+	}
+	for _, e := range r.Each {
+		if _, err := fmt.Fprintf(w, "%.3f,%.3f,%.3f,%d,%d,%d,%d\n", e.At, e.TTFTMs, e.ITLMs, e.Input, e.Output, e.Computed, e.Node); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -36,6 +36,8 @@ type Scenario struct {
 	SLO        string   `json:"slo,omitempty"`     // ttft=500ms,itl=50ms
 	Outages    string   `json:"outages,omitempty"` // 0:20s-60s,3:freeze:30s-45s
 	Chunk      int      `json:"chunk,omitempty"`   // prompt tokens of a step beside answers
+	Steps      string   `json:"steps,omitempty"`   // mixed or apart: whether prompts and answers share steps
+	OneWay     bool     `json:"one_way,omitempty"` // nodes that compute for others pull nothing
 	BlockToken int      `json:"block_tokens,omitempty"`
 	Load       string   `json:"load,omitempty"`  // chat,requests=500
 	Trace      string   `json:"trace,omitempty"` // a file
@@ -44,7 +46,7 @@ type Scenario struct {
 
 // Default is what fields mean that are empty.
 func Default() Scenario {
-	return Scenario{Nodes: "4xRTX3090", Model: "llama-3.1-8b", Link: "10gbit", RTT: "500us", Policies: []string{"cost"}, Disagg: []string{"auto"}, Transfers: "on",
+	return Scenario{Nodes: "4xRTX3090", Model: "llama-3.1-8b", Link: "10gbit", RTT: "500us", Policies: []string{"cost"}, Disagg: []string{"auto"}, Transfers: "on", Steps: "mixed",
 		Slots: 8, RAM: "8GB", Disk: "0", DiskRate: "2GB", Speed: 1, Seed: 1}
 }
 
@@ -74,6 +76,7 @@ func (s Scenario) Over(base Scenario) Scenario {
 	text(&base.Link, s.Link)
 	text(&base.RTT, s.RTT)
 	text(&base.Transfers, s.Transfers)
+	text(&base.Steps, s.Steps)
 	text(&base.RAM, s.RAM)
 	text(&base.Disk, s.Disk)
 	text(&base.DiskRate, s.DiskRate)
@@ -93,6 +96,7 @@ func (s Scenario) Over(base Scenario) Scenario {
 			*n.to = *n.from
 		}
 	}
+	base.OneWay = base.OneWay || s.OneWay
 	if s.Speed != 0 {
 		base.Speed = s.Speed
 	}
@@ -146,6 +150,11 @@ func (s Scenario) Options(arrivals []Arrival, traceBlock int) (Options, error) {
 		fault("transfers", fmt.Errorf("%.16q; allowed are on and off", s.Transfers))
 	}
 	o.Transfers = s.Transfers == "on"
+	if s.Steps != "mixed" && s.Steps != "apart" {
+		fault("steps", fmt.Errorf("%.16q; allowed are mixed and apart", s.Steps))
+	}
+	o.OneWay = s.OneWay
+	o.Apart = s.Steps == "apart"
 	if len(errs) == 0 {
 		o.Nodes, err = ParseNodes(s.Nodes, model, NodeSpec{Slots: s.Slots, Queue: s.Queue, LinkBps: link, DiskBps: diskRate,
 			RAMTokens: int(ram / float64(o.BytesPerToken)), DiskTokens: int(disk / float64(o.BytesPerToken))})
@@ -153,6 +162,7 @@ func (s Scenario) Options(arrivals []Arrival, traceBlock int) (Options, error) {
 	}
 	o.SLO, err = ParseSLO(s.SLO)
 	fault("slo", err)
+	o.Tuning.ITLMs = inMs(o.SLO.ITL) // 0: the scheduler's own
 	o.Outages, err = ParseOutages(s.Outages)
 	fault("outages", err)
 	for _, name := range s.Policies {
