@@ -436,7 +436,7 @@ func (n *node) fill(t *task) {
 		}
 		// As the engine does it: what takes longer to restore than to compute is computed.
 		ramMs := float64(ram) * size / n.spec.HostBps * 1000
-		if t.got > t.pinned || ramMs < n.prefillMs(t.have, t.tokensOf(t.pinned+ram)) {
+		if t.got > t.pinned || ram == 0 || ramMs < n.prefillMs(t.have, t.tokensOf(t.pinned+ram)) {
 			ms, end = ramMs, t.pinned+ram
 			if disk := run - end; disk > 0 {
 				diskMs := float64(disk)*size/n.spec.DiskBps*1000 + float64(disk)*size/n.spec.HostBps*1000

@@ -174,6 +174,26 @@ func TestFetchPaysOnFastLinksOnly(t *testing.T) {
 	}
 }
 
+// What memory had no room for comes from disk, if that is faster than computing.
+func TestDiskIsRead(t *testing.T) {
+	for _, c := range []struct {
+		bps  float64
+		want float64 // computed tokens of the last request
+	}{{1e9, 1}, {1e4, 1024}} {
+		n := plain(1e9)
+		n.KVTokens, n.RAMTokens, n.DiskTokens, n.DiskBps = 2100, 1024, 10_000, c.bps
+		o := sim.Options{Seed: 1, Each: true, BytesPerToken: 1000, Nodes: []sim.NodeSpec{n}}
+		for i := range 5 { // the first blocks come again when two others were between
+			b := uint64(i % 4 * 2)
+			o.Arrivals = append(o.Arrivals, sim.Arrival{At: time.Duration(i) * 10 * time.Second, Input: 1024, Output: 2, Blocks: []uint64{b, b + 1}})
+		}
+		r := run(t, o)
+		if got := r.Each[4].Computed; float64(got) != c.want {
+			t.Errorf("disk of %g bytes/s: %d tokens were computed, want %g", c.bps, got, c.want)
+		}
+	}
+}
+
 // The cost policy is never far behind a policy that knows nothing.
 func TestCostIsNotWorseThanTheDumbOnes(t *testing.T) {
 	o := scenario(t, sim.Scenario{Nodes: homelab, Load: "chat,requests=1500,rate=5,turns=6,gap=15"})
