@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -314,7 +315,7 @@ func facts(s sim.Scenario, o sim.Options) [][2]string {
 	if s.Trace != "" {
 		from = s.Trace
 	}
-	return [][2]string{
+	all := [][2]string{
 		{"Requests", fmt.Sprintf("%d, %s, speed %g", len(o.Arrivals), from, s.Speed)},
 		{"Nodes", fmt.Sprintf("%s, %d slots each", s.Nodes, s.Slots)},
 		{"Model", fmt.Sprintf("%s, %d bytes of KV a token, blocks of %d tokens", s.Model, o.BytesPerToken, o.BlockTokens)},
@@ -322,6 +323,7 @@ func facts(s sim.Scenario, o sim.Options) [][2]string {
 		{"Kept KV", fmt.Sprintf("memory %s, disk %s at %s/s, each node", s.RAM, s.Disk, s.DiskRate)},
 		{"SLO", s.SLO}, {"Outages", s.Outages}, {"Seed", fmt.Sprint(s.Seed)},
 	}
+	return slices.DeleteFunc(all, func(f [2]string) bool { return f[1] == "" })
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

@@ -93,6 +93,20 @@ func (s *sim) deliver(t *task) {
 	if t.stale() {
 		return
 	}
+	// An answer ends where the node's context does.
+	room := t.node.room*s.o.BlockTokens - t.prompt
+	switch {
+	case room < min(t.left, 1) && t.served != nil:
+		t.served.wayEnds()
+		return
+	case room < min(t.left, 1):
+		s.ended(t.job, tooLong)
+		return
+	case room < t.left:
+		s.result.Cut++
+		t.left, t.job.left = room, room
+		s.records[t.job.number].output = int32(t.job.emitted + room)
+	}
 	ok, down := t.node.take(t)
 	if ok {
 		return

@@ -68,7 +68,8 @@ type Result struct {
 	Disagg    string
 	Requests  int
 	Answered  int
-	TooLong   int
+	TooLong   int // prompts that fit no node
+	Cut       int // answers that ended where a node's context does
 	GaveUp    int
 	Hit       float64 // prompt tokens that were not computed anywhere
 	TTFT      Spread

@@ -174,6 +174,21 @@ func TestFetchPaysOnFastLinksOnly(t *testing.T) {
 	}
 }
 
+// What does not fit a node is cut or refused, and holds up nobody.
+func TestLongRequestsEnd(t *testing.T) {
+	n := plain(1e9)
+	n.KVTokens = 2048
+	o := sim.Options{Seed: 1, BytesPerToken: 1000, Nodes: []sim.NodeSpec{n}, Arrivals: []sim.Arrival{{Input: 4000, Output: 5}, {Input: 2000, Output: 500}, {Input: 100, Output: 5}}}
+	if r := run(t, o); r.TooLong != 1 || r.Cut != 1 || r.Answered != 2 {
+		t.Errorf("%d too long, %d cut, %d answered", r.TooLong, r.Cut, r.Answered)
+	}
+	o.Nodes = append(o.Nodes, plain(1e9))
+	o.Forced = map[int]sim.Choice{0: {Node: 0, Kind: scheduler.Local}}
+	if r := run(t, o); r.TooLong != 1 || r.Answered != 2 {
+		t.Errorf("forced: %d too long, %d answered", r.TooLong, r.Answered)
+	}
+}
+
 // What memory had no room for comes from disk, if that is faster than computing.
 func TestDiskIsRead(t *testing.T) {
 	for _, c := range []struct {
