@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"tandem/scheduler"
@@ -190,7 +191,11 @@ func (t *task) wayEnds() {
 		}
 	}
 	n.setRemain(t, max(1, t.prompt-t.tokensOf(max(n.holding(t.blocks).Run, t.got))))
-	n.queue = append(n.queue, t)
+	at := len(n.queue) // it waited for its slot meanwhile
+	for at > 0 && n.queue[at-1].order > t.order {
+		at--
+	}
+	n.queue = slices.Insert(n.queue, at, t)
 	n.begin()
 	n.s.known.changed(n)
 }

@@ -18,6 +18,7 @@ type task struct {
 	prompt  int   // tokens to have before one can be drawn
 	left    int   // tokens to write
 	blocks  []uint64
+	order   int // among those that its node took
 
 	getting  bool      // its KV is on its way
 	source   *task     // computes the prompt for this one
@@ -85,6 +86,7 @@ type node struct {
 
 	linkOut, linkIn time.Duration // busy until
 
+	taken      int
 	toCompute  int // prompt tokens that are not computed yet
 	active     int // tokens whose KV running tasks use
 	slotMs     float64
@@ -123,6 +125,8 @@ func (n *node) take(t *task) (ok, down bool) {
 	} else {
 		n.given++
 	}
+	n.taken++
+	t.order = n.taken
 	n.setRemain(t, max(1, t.prompt-n.holding(t.blocks).Run*n.s.o.BlockTokens))
 	if n.s.chooseWay(t) {
 		t.getting = true
