@@ -68,6 +68,8 @@ var onlyIn = []struct {
 	{"github.com/hashicorp/raft", []string{"tandem/cluster/quorum"}, "agreement is replaceable, and nothing else waits for it"},
 	{"go.etcd.io/bbolt", []string{"tandem/cluster/quorum"}, "one package owns raft's file"},
 	{"github.com/prometheus", []string{"tandem/node"}, "metrics are a listener of the node's events"},
+	{"go.opentelemetry.io", []string{"tandem/node"}, "traces are made from the node's events"},
+	{"google.golang.org/grpc", nil, "traces go over HTTP"},
 	{"github.com/spf13", []string{"tandem/cli"}, "only the command line parses flags"},
 	{"go.yaml.in/yaml", []string{"tandem/node"}, "settings are merged in one place"},
 	{"expvar", nil, "a node owns its metrics"},

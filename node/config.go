@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tandem/cluster/identity"
+	"tandem/node/api"
 	"tandem/node/engine"
 	"tandem/node/engine/llama"
 )
@@ -58,7 +59,7 @@ type Config struct {
 	MaxModels    int      // models loaded at once
 	Queue        int      // requests that may wait for one model
 	KeepAlive    time.Duration
-	APIKeys      []string // secret, or name=secret
+	APIKeys      []string // see api.ParseKey
 	AllowHosts   []string // further names that browsers may use for this node
 	AllowOrigins []string // further web pages whose scripts may use this node
 	LogFormat    string   // text, json
@@ -126,7 +127,7 @@ func options() []option {
 		choice("kv-shared", "auto", "KV blocks of nodes on the same machine go through shared memory", []string{"auto", "off"}, func(c *Config) *string { return &c.KVShared }),
 		choice("rdma", "off", "KV blocks by RDMA, which is not encrypted: off, where there is a device on a network that you trust, or no start without one", []string{"off", "auto", "require"}, func(c *Config) *string { return &c.RDMA }),
 		text("rdma-provider", "NAME", "", "libfabric provider for RDMA, such as verbs;ofi_rxm; software ones (tcp, shm) are for tests", "a name that fi_info lists", anyText, func(c *Config) *string { return &c.RDMAProvider }),
-		list("api-key", "[NAME=]KEY", "key that clients must show; names keep tenants apart", "8 to 512 printable characters without blanks", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
+		list("api-key", "[NAME[:WHAT]=]KEY", "key that clients must show; names keep tenants apart; WHAT is scopes (infer+metrics+admin) and limits (60rpm:20000tpm)", "8 to 512 printable characters without blanks, alone or after NAME= or NAME:WHAT=; WHAT is scopes (infer, metrics, admin, joined by +), 60rpm, 20000tpm, joined by :", apiKey, func(c *Config) *[]string { return &c.APIKeys }),
 		number("gpu-layers", "-1", "layers on the GPU; -1 is all", -1, 1024, func(c *Config) *int { return &c.GPULayers }),
 		number("threads", "0", "CPU threads; 0 is one per physical core", 0, 1024, func(c *Config) *int { return &c.Threads }),
 		text("backends", "DIR", "", "folder with ggml GPU backend libraries", "a folder that is there", folderOrNone, func(c *Config) *string { return &c.Backends }),
@@ -245,6 +246,9 @@ func (c *Config) cross() []error {
 	var faults []error
 	if c.Secret != "" && c.SecretFile != "" {
 		faults = append(faults, errors.New("--secret and --secret-file: both are given; allowed: one of them"))
+	}
+	if n := len(c.APIKeys); n > api.MaxKeys {
+		faults = append(faults, fmt.Errorf("--api-key: there are %d keys; allowed: %d", n, api.MaxKeys))
 	}
 	return faults
 }
@@ -377,27 +381,10 @@ func secretText(v string) error {
 	return nil
 }
 
-// apiKey accepts KEY or NAME=KEY.
+// apiKey accepts what api.ParseKey reads.
 func apiKey(v string) error {
-	_, key := splitKey(v)
-	if len(key) < 8 || len(key) > 512 {
-		return fmt.Errorf("has %d characters", len(key))
-	}
-	for _, r := range key {
-		if r <= ' ' || r >= 0x7f {
-			return errors.New("has a blank or an unprintable character")
-		}
-	}
-	return nil
-}
-
-// splitKey parts NAME=KEY; the name of a bare key is "". Base64 padding at the
-// end of a key is not taken for a name.
-func splitKey(v string) (name, key string) {
-	if name, key, ok := strings.Cut(v, "="); ok && nodeName(name) == nil && strings.Trim(key, "=") != "" {
-		return name, key
-	}
-	return "", v
+	_, err := api.ParseKey(v)
+	return err
 }
 
 func nodeName(v string) error {

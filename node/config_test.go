@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/node/api"
 )
 
 func TestLoadConfigTakesTheStrongestSource(t *testing.T) {
@@ -84,8 +86,8 @@ func TestSplitKey(t *testing.T) {
 	for in, want := range map[string][2]string{
 		"alice=sk-12345678": {"alice", "sk-12345678"}, "sk-12345678": {"", "sk-12345678"}, "c2VjcmV0LWtleQ==": {"", "c2VjcmV0LWtleQ=="},
 	} {
-		if name, key := splitKey(in); name != want[0] || key != want[1] {
-			t.Errorf("%q: %q, %q", in, name, key)
+		if k, _ := api.ParseKey(in); k.Name != want[0] || k.Secret != want[1] {
+			t.Errorf("%q: %q, %q", in, k.Name, k.Secret)
 		}
 	}
 }

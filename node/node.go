@@ -61,6 +61,9 @@ type Node struct {
 	peers    *peers // nil: this node is alone
 	told     told
 	events   *eventHub
+	past     *timelines // requests that ended
+	tracer   *tracer    // nil: no traces are sent
+	revoked  *revocations
 	metrics  *metrics
 	api      *api.Server
 	server   *http.Server
@@ -140,12 +143,19 @@ func (n *Node) open() error {
 	if n.keys, err = n.apiKeys(); err != nil {
 		return err
 	}
+	if n.revoked, err = openRevocations(n); err != nil {
+		return err
+	}
 	if n.store, err = openStore(n.cfg, n.log); err != nil {
 		return err
 	}
 	n.metrics = newMetrics(n.engineSamples, n.kvSample,
 		func() float64 { return float64(n.api.OpenStreams()) }, func() float64 { return float64(n.api.Panics()) })
-	n.events = newEventHub(n.id, logEvents(n.log), n.metrics.listen)
+	n.past, n.tracer = newTimelines(time.Now), newTracer(n.id, n.cfg.Name, n.log)
+	if n.tracer != nil {
+		n.past.ended, n.past.moved = n.tracer.ended, n.tracer.moved
+	}
+	n.events = newEventHub(n.id, logEvents(n.log), n.metrics.listen, n.past.listen)
 	if n.keeper, err = n.openKeeper(); err != nil {
 		return err
 	}
@@ -160,7 +170,10 @@ func (n *Node) open() error {
 		Generator: n, Library: n.library, Admin: n, KV: n.kvAdmin, Cluster: clusterAdmin{n}, Calc: calculator{n}, Nodes: n.pages, Page: webui.Handler(),
 		Keys: n.keys, Loopback: isLoopback(n.cfg.Listen), AllowedHosts: n.cfg.AllowHosts, AllowedOrigins: n.cfg.AllowOrigins, Version: Version, Slots: n.cfg.Parallel,
 		Observe: n.observe, Logger: n.log,
+		KeyAdmin: keyAdmin{n}, Audit: n.audit,
+		Requests: func(after uint64, limit int) any { return n.past.recent(after, limit) },
 	})
+	n.revoked.hand()
 	n.server = n.api.HTTPServer()
 	n.server.BaseContext = func(net.Listener) context.Context { return n.requests }
 	return nil
@@ -357,8 +370,11 @@ func nodeID(file string) (string, error) {
 func (n *Node) apiKeys() ([]api.Key, error) {
 	var keys []api.Key
 	for _, v := range n.cfg.APIKeys {
-		name, secret := splitKey(v)
-		keys = append(keys, api.Key{Name: name, Secret: secret})
+		k, err := api.ParseKey(v)
+		if err != nil {
+			return nil, fmt.Errorf("--api-key: %w", err)
+		}
+		keys = append(keys, k)
 	}
 	if len(keys) > 0 || isLoopback(n.cfg.Listen) {
 		return keys, nil
@@ -390,8 +406,8 @@ func isLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// FirstKey is the key that a client of a node with this configuration uses, or
-// "".
+// FirstKey is the key that a client of a node with this configuration uses, or "": the
+// first that may administer, or the first if none may.
 func FirstKey(c Config) string {
 	if len(c.APIKeys) == 0 {
 		data, err := os.ReadFile(filepath.Join(c.DataDir, "api-key"))
@@ -400,6 +416,16 @@ func FirstKey(c Config) string {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	_, secret := splitKey(c.APIKeys[0])
-	return secret
+	first := ""
+	for _, v := range c.APIKeys {
+		k, err := api.ParseKey(v)
+		switch {
+		case err != nil:
+		case k.Scopes == 0 || k.Scopes&api.ScopeAdmin != 0:
+			return k.Secret
+		case first == "":
+			first = k.Secret
+		}
+	}
+	return first
 }

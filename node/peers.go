@@ -115,6 +115,7 @@ func (n *Node) openPeers() error {
 
 // agreed takes over what the nodes have agreed on.
 func (p *peers) agreed(s quorum.State) {
+	p.node.revoked.agreed(s)
 	policy, err := scheduler.PolicyByName(s.Value("preset"))
 	if err != nil {
 		p.node.log.Warn("the setting preset is not known to this version; it places by cost", "error", err)

@@ -9,26 +9,33 @@ import (
 	"strings"
 )
 
-// Key is an API key. Keys with the same name belong to one tenant, so a key can be
-// replaced without losing what was cached for it.
-type Key struct {
-	Name   string // "": the tenant is made from the secret
-	Secret string
-}
-
 // keyring compares keys by their hashes, so that neither length nor content of a
 // key shows in the time a comparison takes.
 type keyring []ringKey
 
 type ringKey struct {
-	hash   [sha256.Size]byte
-	tenant string
+	hash        [sha256.Size]byte
+	tenant      string
+	name        string
+	fingerprint string
+	scopes      Scope
+	limits      KeyLimits
+	allowance   *allowance
+}
+
+// label is Key.Label.
+func (k *ringKey) label() string {
+	if k.name != "" {
+		return k.name
+	}
+	return k.fingerprint
 }
 
 func newKeyring(keys []Key) keyring {
 	ring := make(keyring, 0, len(keys))
 	for _, k := range keys {
-		ring = append(ring, ringKey{sha256.Sum256([]byte(k.Secret)), tenantName(k)})
+		ring = append(ring, ringKey{hash: sha256.Sum256([]byte(k.Secret)), tenant: tenantName(k), name: k.Name, fingerprint: k.Fingerprint(),
+			scopes: k.scopes(), limits: k.Limits, allowance: newAllowance(k.Limits)})
 	}
 	return ring
 }
@@ -47,17 +54,34 @@ func tenantName(k Key) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tenant finds the key that a request carries.
-func (ring keyring) tenant(r *http.Request) (string, bool) {
+// find finds the key that a request carries; nil: it carries none that is known.
+func (ring keyring) find(r *http.Request) *ringKey {
 	secret, given := credential(r.Header)
 	hash := sha256.Sum256([]byte(secret))
-	tenant, found := "", false
-	for _, k := range ring { // all of them: how long it takes tells nothing
-		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
-			tenant, found = k.tenant, true
+	var found *ringKey
+	for i := range ring { // all of them: how long it takes tells nothing
+		if subtle.ConstantTimeCompare(hash[:], ring[i].hash[:]) == 1 {
+			found = &ring[i]
 		}
 	}
-	return tenant, found && given
+	if !given {
+		return nil
+	}
+	return found
+}
+
+// admit finds the key of a request and checks what it may be used for.
+func (s *Server) admit(r *http.Request) (*ringKey, *Error) {
+	k := s.keys.find(r)
+	switch need := scopeOf(r.URL.Path); {
+	case k == nil:
+		return nil, errNoKey
+	case s.isRevoked(k):
+		return k, errRevoked
+	case k.scopes&need == 0:
+		return k, errScope(k, need)
+	}
+	return k, nil
 }
 
 // credential is the bearer token, or without an Authorization header the one of
@@ -75,16 +99,42 @@ func credential(h http.Header) (string, bool) {
 	return values[0], values[0] != ""
 }
 
-type tenantKey struct{}
+type keyOfContext struct{}
 
-func withTenant(ctx context.Context, tenant string) context.Context {
-	return context.WithValue(ctx, tenantKey{}, tenant)
+func withKey(ctx context.Context, k *ringKey) context.Context {
+	return context.WithValue(ctx, keyOfContext{}, k)
+}
+
+// keyOf is the key of a request; nil without keys.
+func keyOf(ctx context.Context) *ringKey {
+	k, _ := ctx.Value(keyOfContext{}).(*ringKey)
+	return k
 }
 
 // tenantOf is the tenant of a request; "" without keys.
 func tenantOf(ctx context.Context) string {
-	tenant, _ := ctx.Value(tenantKey{}).(string)
-	return tenant
+	if k := keyOf(ctx); k != nil {
+		return k.tenant
+	}
+	return ""
+}
+
+// allowanceOf is what the key of a request may still ask for; nil without keys.
+func allowanceOf(ctx context.Context) *allowance {
+	if k := keyOf(ctx); k != nil {
+		return k.allowance
+	}
+	return nil
+}
+
+// takeAllowance takes one request of the key's.
+func (s *Server) takeAllowance(ctx context.Context) error {
+	if a := allowanceOf(ctx); a != nil {
+		if err := a.take(s.cfg.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var errNoKey = &Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",

@@ -112,6 +112,7 @@ func (s *Server) embed(d *embedDialect) http.HandlerFunc {
 		armWrite(w, s.cfg.WriteTimeout)
 		if failed == nil {
 			record.Model, record.PromptTokens, record.Status = res.Model, res.PromptTokens, http.StatusOK
+			allowanceOf(r.Context()).charge(s.cfg.Now(), res.PromptTokens)
 			if res.Truncated > 0 {
 				w.Header().Set("X-Tandem-Truncated", strconv.Itoa(res.Truncated))
 			}
@@ -133,6 +134,9 @@ func (s *Server) runEmbed(w http.ResponseWriter, r *http.Request, d *embedDialec
 	setWarning(w, e.warnings, nil)
 	if err != nil {
 		return nil, res, err
+	}
+	if err := s.takeAllowance(r.Context()); err != nil {
+		return e, res, err
 	}
 	e.Tenant = tenantOf(r.Context())
 	res, err = s.callEmbed(r.Context(), d, e, id)

@@ -46,6 +46,9 @@ func (s *Server) generate(d *dialect) http.HandlerFunc {
 
 		err := g.read(r)
 		if err == nil {
+			err = s.takeAllowance(r.Context())
+		}
+		if err == nil {
 			res, err = g.run(ctx)
 		}
 		end = g.answer(res, err)
@@ -220,6 +223,7 @@ func (g *generation) record(ctx context.Context, res Result, err error) {
 	if g.accepted != nil {
 		r.Model = g.accepted.Model
 	}
+	allowanceOf(ctx).charge(g.server.cfg.Now(), res.PromptTokens+res.CompletionTokens)
 	g.meter.record(&r)
 	g.server.cfg.Observe(r)
 }

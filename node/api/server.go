@@ -27,9 +27,13 @@ type Config struct {
 	// Page answers browsers at / and below /ui/, for everybody: it must hold no
 	// data. nil: there is no page.
 	Page http.Handler
-	// Keys are the API keys, any of which opens every route. None: no key is asked
-	// for, and Host and Origin are checked instead.
+	// Keys are the API keys. None: no key is asked for, and Host and Origin are checked
+	// instead.
 	Keys []Key
+	// KeyAdmin revokes keys; nil: none can be.
+	KeyAdmin KeyAdmin
+	// Requests lists the requests that ended lately; nil: there is no such list.
+	Requests func(after uint64, limit int) any
 	// Loopback says that only this machine can connect. Without keys the Host of a
 	// request must then name this machine.
 	Loopback bool
@@ -48,8 +52,11 @@ type Config struct {
 	// Observe is called once after each generation or embedding request, from the
 	// request's goroutine; it must not block.
 	Observe func(RequestRecord)
-	Now     func() time.Time // time.Now if nil
-	Logger  *slog.Logger     // nil: no log
+	// Audit is called after each call that changed something, or tried to; nil: nobody
+	// is told. It must not block.
+	Audit  func(AuditRecord)
+	Now    func() time.Time // time.Now if nil
+	Logger *slog.Logger     // nil: no log
 }
 
 // Server is the HTTP API of a node. It is an http.Handler; HTTPServer wraps it with
@@ -58,6 +65,7 @@ type Server struct {
 	cfg         Config
 	mux         *http.ServeMux
 	keys        keyring
+	revoked     atomic.Pointer[map[string]bool] // names and fingerprints of keys
 	guard       guard
 	fingerprint string
 	bodyGrace   time.Duration // BodyGrace; less in tests
@@ -186,6 +194,10 @@ func (s *Server) routes() *http.ServeMux {
 		"/admin/kv/fetch":       post(s.kvFetch),
 
 		"/admin/nodes/{node}/{route...}": {http.MethodGet: s.elsewhere, http.MethodPost: s.elsewhere, http.MethodDelete: s.elsewhere},
+		"/admin/keys":                    get(s.listKeys),
+		"/admin/keys/revoke":             post(s.revokeKey(true)),
+		"/admin/keys/unrevoke":           post(s.revokeKey(false)),
+		"/admin/requests":                get(s.recentRequests),
 
 		"/admin/kv":          get(s.kvState),
 		"/admin/kv/prefixes": get(s.kvPrefixes),
@@ -284,13 +296,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.guard.keyless && !open(r) {
-		tenant, ok := s.keys.tenant(r)
-		if !ok {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(tracked, errNoKey)
+		k, err := s.admit(r)
+		if k != nil {
+			defer s.auditLater(tracked, r, k)()
+		}
+		if err != nil {
+			if err.Status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			refuse(tracked, err)
 			return
 		}
-		r = r.WithContext(withTenant(r.Context(), tenant))
+		r = r.WithContext(withKey(r.Context(), k))
+	} else {
+		defer s.auditLater(tracked, r, nil)()
 	}
 	if !cleanPath(r.URL.EscapedPath()) {
 		notFound(tracked, r)
@@ -321,11 +340,12 @@ func (s *Server) recovered(w *trackedWriter, r *http.Request) {
 // trackedWriter remembers whether an answer has begun.
 type trackedWriter struct {
 	http.ResponseWriter
-	begun bool
+	begun  bool
+	status int // 0: 200, or nothing was written
 }
 
 func (w *trackedWriter) WriteHeader(status int) {
-	w.begun = true
+	w.begun, w.status = true, status
 	w.ResponseWriter.WriteHeader(status)
 }
 
