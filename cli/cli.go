@@ -79,7 +79,9 @@ func newRoot(env Env) *cobra.Command {
 	root.AddCommand(
 		&cobra.Command{Use: "serve", Short: "Start a node", Args: noArgs, RunE: root.RunE},
 		a.configCommand(), a.versionCommand(), a.pullCommand(), a.modelsCommand(), a.removeCommand(), a.runCommand(), a.statusCommand(), a.doctorCommand(), a.drainCommand(), a.clusterCommand(), a.kvCommand(), a.verifyKVCommand(), a.benchCommand(), a.calcCommand(), a.simCommand(),
+		a.topCommand(), a.traceCommand(), a.keysCommand(), a.serviceCommand(),
 	)
+	completeFlags(root)
 	return root
 }
 
@@ -187,14 +189,6 @@ func (a *app) configCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Show the version", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(a.env.Out, node.VersionLine())
-			return err
-		}}
-}
-
 // serve runs a node until the context ends.
 func (a *app) serve(ctx context.Context) error {
 	c, _, err := a.config()
@@ -215,7 +209,13 @@ func (a *app) serve(ctx context.Context) error {
 		case <-n.Closed():
 		}
 	}()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		newNotifier(a.env.Environ, os.Getpid()).run(ctx, n)
+	}()
 	err = n.Run(ctx)
 	<-announced
+	<-told
 	return err
 }

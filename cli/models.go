@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) pullCommand() *cobra.Command {
-	var all bool
+	var all, asJSON bool
 	cmd := &cobra.Command{Use: "pull REF", Short: "Get a model: name:tag, hf.co/org/repo[:quant], an https URL, a .gguf file",
 		Args: exactArgs(1, 1, "one model reference"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,21 +29,35 @@ func (a *app) pullCommand() *cobra.Command {
 			}
 			p := newProgress(a.env)
 			defer p.close()
-			err = a.pullThroughNode(cmd.Context(), c, args[0], p.show)
+			show := p.show
+			if asJSON {
+				show = a.showJSON
+			}
+			err = a.pullThroughNode(cmd.Context(), c, args[0], show)
 			if errors.As(err, new(errNoNode)) {
-				err = a.withLibrary(c, func(l api.Library) error { return l.Pull(cmd.Context(), args[0], p.show) })
+				err = a.withLibrary(c, func(l api.Library) error { return l.Pull(cmd.Context(), args[0], show) })
 			}
 			if err != nil || !all {
 				return err
 			}
-			return a.spread(cmd.Context(), c, node.ModelName(args[0]))
+			return a.spread(cmd.Context(), c, node.ModelName(args[0]), asJSON)
 		}}
 	cmd.Flags().BoolVar(&all, "all", false, "give it to all other nodes of the cluster, too")
-	return cmd
+	return withUsage(jsonFlag(cmd, &asJSON), "json", "print the progress as JSON, one object a line")
+}
+
+// showJSON prints progress for programs.
+func (a *app) showJSON(p api.PullProgress) {
+	_ = json.NewEncoder(a.env.Out).Encode(struct {
+		Status    string `json:"status"`
+		Digest    string `json:"digest,omitempty"`
+		Total     int64  `json:"total,omitempty"`
+		Completed int64  `json:"completed,omitempty"`
+	}{p.Status, p.Digest, p.Total, p.Completed}) // a reader that is gone ends the command by itself
 }
 
 // spread gives a model of the running node to all others.
-func (a *app) spread(ctx context.Context, c node.Config, model string) error {
+func (a *app) spread(ctx context.Context, c node.Config, model string, asJSON bool) error {
 	var to []node.SpreadTo
 	if err := newClient(c).post(ctx, "/admin/cluster/spread", map[string]any{"model": model}, &to); err != nil {
 		return err
@@ -52,6 +66,14 @@ func (a *app) spread(ctx context.Context, c node.Config, model string) error {
 	for _, t := range to {
 		if t.Error != "" {
 			failed++
+		}
+		if asJSON {
+			if err := json.NewEncoder(a.env.Out).Encode(t); err != nil {
+				return err
+			}
+			continue
+		}
+		if t.Error != "" {
 			fmt.Fprintf(a.env.Out, "%s did not get it: %s\n", t.Node, t.Error)
 		} else {
 			fmt.Fprintf(a.env.Out, "%s has it, after %.1f s\n", t.Node, t.Seconds)
@@ -136,21 +158,26 @@ func (a *app) modelsCommand() *cobra.Command {
 }
 
 func (a *app) removeCommand() *cobra.Command {
-	return &cobra.Command{Use: "rm NAME", Short: "Delete a model from the data folder", Args: exactArgs(1, 1, "one model name"),
+	var asJSON bool
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Delete a model from the data folder", Args: exactArgs(1, 1, "one model name"), ValidArgsFunction: a.completeModels,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, _, err := a.config()
 			if err != nil {
 				return err
 			}
 			resp, err := newClient(c).do(cmd.Context(), http.MethodDelete, "/api/delete", map[string]any{"model": args[0]})
-			if errors.As(err, new(errNoNode)) {
-				return a.withLibrary(c, func(l api.Library) error { return l.Delete(cmd.Context(), args[0]) })
+			switch {
+			case errors.As(err, new(errNoNode)):
+				err = a.withLibrary(c, func(l api.Library) error { return l.Delete(cmd.Context(), args[0]) })
+			case err == nil:
+				err = resp.Body.Close()
 			}
-			if err != nil {
+			if err != nil || !asJSON {
 				return err
 			}
-			return resp.Body.Close()
+			return printJSON(a.env.Out, map[string]string{"removed": args[0]})
 		}}
+	return jsonFlag(cmd, &asJSON)
 }
 
 // progress shows a download: a bar on a terminal, a line for every change of

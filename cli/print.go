@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -26,4 +27,12 @@ func printJSON(out io.Writer, v any) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// orNone is a limit in words.
+func orNone(limit int) string {
+	if limit == 0 {
+		return "no limit"
+	}
+	return strconv.Itoa(limit)
 }

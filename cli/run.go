@@ -21,7 +21,8 @@ import (
 
 func (a *app) runCommand() *cobra.Command {
 	var system string
-	cmd := &cobra.Command{Use: "run [MODEL] [PROMPT...]", Short: "Chat in the terminal; with a prompt, answer it and end",
+	var asJSON bool
+	cmd := &cobra.Command{Use: "run [MODEL] [PROMPT...]", Short: "Chat in the terminal; with a prompt, answer it and end", ValidArgsFunction: a.completeModels,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, _, err := a.config()
 			if err != nil {
@@ -35,14 +36,30 @@ func (a *app) runCommand() *cobra.Command {
 				if ch.model, args, err = pickModel(ctx, cl, args); err != nil {
 					return err
 				}
+				if len(args) > 0 && asJSON {
+					return ch.askJSON(ctx, strings.Join(args, " "))
+				}
 				if len(args) > 0 {
 					return ch.ask(ctx, strings.Join(args, " "))
+				}
+				if asJSON {
+					return usageError{errors.New("--json: a chat cannot be printed as JSON; allowed: with a PROMPT")}
 				}
 				return a.converse(ctx, ch)
 			})
 		}}
 	cmd.Flags().StringVar(&system, "system", "", "system prompt")
-	return cmd
+	return withUsage(jsonFlag(cmd, &asJSON), "json", "print the answer of the API to PROMPT as JSON")
+}
+
+// askJSON prints the whole answer of the API to one question.
+func (c *conversation) askJSON(ctx context.Context, question string) error {
+	var answer json.RawMessage
+	messages := append(c.messages, chatMessage{Role: "user", Content: question})
+	if err := c.client.post(ctx, "/v1/chat/completions", map[string]any{"model": c.model, "messages": messages}, &answer); err != nil {
+		return err
+	}
+	return printJSON(c.out, answer)
 }
 
 // withNode calls use with a client of the running node, or of one that lives as
