@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X tandem/node.Version=$(VERSION)
 PREFIX ?= /usr/local
 
-.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench bench-kv netlab fuzz soak webui clean
+.PHONY: help run build model install test test-go test-web test-e2e test-cases lint bench bench-kv netlab fuzz soak backends release image webui clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -47,7 +47,7 @@ test-web: ## unit tests of the page and a check that webui/dist is built from we
 test-e2e: build ## SDKs, README commands, the page in Chromium and the case files against bin/node
 	tools/with-test-tools.sh tools/e2e/run.sh
 
-lint: ## gofmt, vet, staticcheck
+lint: ## gofmt, vet, staticcheck, known vulnerabilities
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
 	go vet -tags '$(TAGS)' ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.1 -tags '$(TAGS)' ./...
@@ -67,6 +67,15 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 soak: build ## ten minutes of clients that cancel, stall and send rubbish
 	python3 tools/e2e/soak.py --node bin/node --minutes $(or $(MINUTES),10)
+
+backends: ## build ggml's Vulkan backend into bin/backends (BACKENDS="vulkan cuda" for both)
+	tools/release/backends.sh $(or $(BACKENDS),vulkan)
+
+release: ## archives for others in build/release, with licences and bill of materials (RELEASE="x86-64-v3 arm64")
+	tools/release/release.sh $(RELEASE)
+
+image: ## the container image tandem (TARGET=cpu, vulkan, cuda)
+	docker build --target $(or $(TARGET),cpu) --build-arg VERSION=$(VERSION) -t tandem$(if $(TARGET),:$(TARGET)) .
 
 webui: ## rebuild webui/dist from webui/src
 	cd webui && npm ci --no-audit --no-fund && npm run build
