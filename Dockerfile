@@ -18,12 +18,15 @@ ARG VERSION=dev
 ENV GOTOOLCHAIN=local GOFLAGS=-buildvcs=false \
     CGO_CFLAGS="-O3 -march=${ARCH} -U__AMX_INT8__ -Wno-stringop-overflow" \
     CGO_CXXFLAGS="-O3 -march=${ARCH} -U__AMX_INT8__ -Wno-stringop-overflow"
+# With its headers RDMA is compiled in. The images do not hold libfabric itself: add
+# libfabric1 to one, and give the container its devices, to use it.
+RUN apt-get update && apt-get install -y --no-install-recommends libfabric-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w -X tandem/node.Version=${VERSION}" -o /out/tandem . \
+    go build -trimpath -tags fabric -ldflags "-s -w -X tandem/node.Version=${VERSION}" -o /out/tandem . \
  && tools/release/backends.sh --copy-source /out/ggml \
  && mkdir -p /out/data
 

@@ -41,7 +41,11 @@ build() { # PROCESSOR FOLDER
   fi
   export CGO_CFLAGS="-O3 -march=$march -U__AMX_INT8__ -Wno-stringop-overflow"
   export CGO_CXXFLAGS=$CGO_CFLAGS
-  go build -trimpath -ldflags "-s -w -X tandem/node.Version=$VERSION" -o "$2/tandem" .
+  # RDMA is compiled in where the headers of libfabric are; the library is opened at run
+  # time, if at all.
+  local tags=
+  [ ! -e /usr/include/rdma/fabric.h ] || tags=fabric
+  go build -trimpath -tags "$tags" -ldflags "-s -w -X tandem/node.Version=$VERSION" -o "$2/tandem" .
 }
 
 for processor in "${processors[@]}"; do
