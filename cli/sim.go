@@ -20,13 +20,13 @@ import (
 
 // simFlags are the flags of sim that are no part of a scenario.
 type simFlags struct {
-	scenario, html, log     string
-	each                    string
-	json, tables, goodput   bool
-	regret                  int
-	share                   float64
-	given                   sim.Scenario
-	loads, policies, disagg string
+	scenario, html, log   string
+	each                  string
+	json, tables, goodput bool
+	regret                int
+	share                 float64
+	given                 sim.Scenario
+	policies, disagg      string
 }
 
 func (a *app) simCommand() *cobra.Command {

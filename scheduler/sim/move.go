@@ -29,7 +29,6 @@ type transfer struct {
 	ready, sent, got, piece int
 	bps                     float64
 	flying                  bool
-	byDisk                  bool
 }
 
 // chooseWay decides how a node gets the KV of a task's prompt, with the real

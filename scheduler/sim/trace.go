@@ -302,7 +302,7 @@ func ReadBurstGPT(r io.Reader) ([]Arrival, error) {
 	err := table(r, []string{"Timestamp", "Request tokens", "Response tokens"}, func(f []string) error {
 		at, err := strconv.ParseFloat(f[0], 64)
 		if err != nil {
-			return fmt.Errorf("Timestamp: %w", err)
+			return fmt.Errorf("column Timestamp: %w", err)
 		}
 		since, err := seconds("Timestamp", at)
 		if err != nil {
