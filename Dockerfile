@@ -32,7 +32,8 @@ RUN --mount=type=cache,target=/root/.cache/go-build \
 
 # The ggml backends, from the source that the program's module carries, so that both
 # are of the same version.
-FROM debian:${DEBIAN}-slim AS build-vulkan
+# A newer Debian: its compiler of shaders knows the matrix units of GPUs.
+FROM debian:trixie-slim AS build-vulkan
 RUN apt-get update && apt-get install -y --no-install-recommends cmake ninja-build g++ glslc libvulkan-dev && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/ggml /ggml
 COPY tools/release/backends.sh /
@@ -45,7 +46,7 @@ COPY --from=build /out/ggml /ggml
 COPY tools/release/backends.sh /
 RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" /backends.sh --source /ggml --out /backends cuda
 
-FROM debian:${DEBIAN}-slim AS vulkan
+FROM debian:trixie-slim AS vulkan
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates libstdc++6 libvulkan1 mesa-vulkan-drivers && rm -rf /var/lib/apt/lists/*
 COPY --from=build-vulkan /backends /usr/local/bin/backends
 COPY --from=build /out/tandem /usr/local/bin/tandem

@@ -32,6 +32,16 @@ source_dir=${source_dir:-$(module)/ml/backend/ggml/ggml}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+cp -r "$source_dir" "$work/ggml"
+chmod -R u+w "$work/ggml"
+# The module leaves out the shaders with which ggml finds out what the compiler of
+# shaders can do, and without them takes it to be able to do everything.
+tests=$work/ggml/src/ggml-vulkan/vulkan-shaders/feature-tests
+mkdir -p "$tests"
+for t in coopmat:GL_KHR_cooperative_matrix coopmat2:GL_NV_cooperative_matrix2 integer_dot:GL_EXT_integer_dot_product bfloat16:GL_EXT_bfloat16; do
+  printf '#version 460\n#extension %s : require\nvoid main() {}\n' "${t#*:}" >"$tests/${t%%:*}.comp"
+done
+
 # ggml's own CMakeLists.txt is not in the module; this has what it would set.
 cat >"$work/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.21)
@@ -61,7 +71,7 @@ set(GGML_CUDA_COMPRESSION_MODE default)
 set(GGML_VERSION_MAJOR 0)
 set(GGML_VERSION "0.0.0")
 add_compile_definitions(NDEBUG GGML_VERSION=0x0 GGML_COMMIT=0x0)
-set(GGML_DIR "$source_dir")
+set(GGML_DIR "$work/ggml")
 include_directories(\${GGML_DIR}/include \${GGML_DIR}/src)
 add_subdirectory(\${GGML_DIR}/src \${CMAKE_BINARY_DIR}/ggml)
 if(WITH_VULKAN)
