@@ -3,6 +3,9 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,4 +97,49 @@ func TestFlagsPage(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("%s is not what the program has; run go test ./cli -run Flags -update", file)
 	}
+}
+
+// What pages and files for containers name exists.
+func TestPagesNameSettingsThatExist(t *testing.T) {
+	known := map[string]bool{"--config": true, "NODE_CONFIG": true}
+	for _, f := range node.Flags() {
+		known["--"+f.Name], known[f.Env] = true, true
+	}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = true })
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(Env{}))
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) < 8 {
+		t.Fatalf("%v: %v", err, pages)
+	}
+	for _, file := range append(pages, "../README.md", "../Dockerfile", "../compose.yaml") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range unknownSettings(string(data), known) {
+			t.Errorf("%s names %s, which is no setting and no flag of a command", file, name)
+		}
+	}
+	if got := unknownSettings("`--kv-rum 0` `--kv-ram 0` $NODE_NOTHING NODE_SECRET", known); !slices.Equal(got, []string{"--kv-rum", "NODE_NOTHING"}) {
+		t.Errorf("of planted names these were found: %v", got)
+	}
+}
+
+// settingNames are flags that begin a piece of code, and variables.
+var settingNames = regexp.MustCompile("`(--[a-z][a-z-]*)|\\b(NODE_[A-Z_]+)\\b")
+
+func unknownSettings(text string, known map[string]bool) []string {
+	var out []string
+	for _, m := range settingNames.FindAllStringSubmatch(text, -1) {
+		if name := m[1] + m[2]; !known[name] {
+			out = append(out, name)
+		}
+	}
+	return out
 }
