@@ -40,13 +40,13 @@ const (
 var scopeNames = []struct {
 	name  string
 	scope Scope
-}{{"infer", ScopeInfer}, {"metrics", ScopeMetrics}, {"admin", ScopeAdmin | ScopeMetrics}}
+}{{"infer", ScopeInfer}, {"metrics", ScopeMetrics}, {"admin", ScopeAdmin}}
 
-// String is the scopes by name, as ParseKey reads them.
+// String is the scopes by name, as ParseKey reads them: without metrics beside admin.
 func (s Scope) String() string {
 	var out []string
 	for _, n := range scopeNames {
-		if s&n.scope == n.scope && !(n.name == "metrics" && s&ScopeAdmin != 0) {
+		if s&n.scope != 0 && !(n.scope == ScopeMetrics && s&ScopeAdmin != 0) {
 			out = append(out, n.name)
 		}
 	}
@@ -136,7 +136,9 @@ func (k *Key) parseTerms(what string) error {
 			if i < 0 {
 				return fmt.Errorf("%q is no scope and no limit", clip(name, 40))
 			}
-			k.Scopes |= scopeNames[i].scope
+			if k.Scopes |= scopeNames[i].scope; k.Scopes&ScopeAdmin != 0 {
+				k.Scopes |= ScopeMetrics
+			}
 		}
 	}
 	return nil

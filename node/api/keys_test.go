@@ -97,6 +97,20 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// A refusal for want of a scope says which one the key has, and which one is needed.
+func TestScopeMissing(t *testing.T) {
+	n := start(t, Config{Keys: []Key{{Name: "app", Secret: "key-of-app", Scopes: ScopeInfer}, {Name: "root", Secret: "key-of-root", Scopes: ScopeAdmin | ScopeMetrics}}})
+	for _, tt := range []struct{ key, path, says string }{
+		{"key-of-app", "/admin/status", "is for infer; this route needs a key for admin"},
+		{"key-of-app", "/metrics", "is for infer; this route needs a key for metrics"},
+		{"key-of-root", "/v1/models", "is for admin; this route needs a key for infer"},
+	} {
+		if got := n.as(tt.key).do("GET", tt.path, ""); got.status != http.StatusForbidden || !strings.Contains(got.body, tt.says) {
+			t.Errorf("%s %s: %d, %s", tt.key, tt.path, got.status, got.body)
+		}
+	}
+}
+
 func TestAllowance(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a := newAllowance(KeyLimits{Requests: 2, Tokens: 100})
