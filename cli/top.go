@@ -26,8 +26,8 @@ const (
 
 // Sequences that terminals of the last decades know.
 const (
-	screenOpen  = "\x1b[?1049h\x1b[?25l" // another screen, no cursor
-	screenClose = "\x1b[?25h\x1b[?1049l"
+	screenOpen  = "\x1b[?1049h\x1b[?25l\x1b[?7l" // another screen, no cursor, long lines are cut
+	screenClose = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
 	lineRest    = "\x1b[K"
 	screenRest  = "\x1b[J"
@@ -119,7 +119,7 @@ func (v *topView) learn(s node.Status, now time.Time) {
 }
 
 // watch shows the view on a terminal until ctx ends.
-func (v *topView) watch(ctx context.Context, out io.Writer) error {
+func (v *topView) watch(ctx context.Context, out *os.File) error {
 	if err := v.ask(ctx); err != nil {
 		return err // before the screen is changed
 	}
@@ -131,7 +131,11 @@ func (v *topView) watch(ctx context.Context, out io.Writer) error {
 	defer tick.Stop()
 	var trouble error
 	for {
-		if err := v.draw(out, trouble); err != nil {
+		_, rows, err := term.GetSize(int(out.Fd())) // it may have changed
+		if err != nil {
+			rows = 0
+		}
+		if err := v.draw(out, rows, trouble); err != nil {
 			return err
 		}
 		select {
@@ -145,8 +149,9 @@ func (v *topView) watch(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// draw writes one screen over the one before.
-func (v *topView) draw(out io.Writer, trouble error) error {
+// draw writes one screen over the one before: as many lines as it has rows, or all if
+// rows is 0.
+func (v *topView) draw(out io.Writer, rows int, trouble error) error {
 	var text, screen bytes.Buffer
 	if trouble != nil {
 		fmt.Fprintf(&text, "NO ANSWER since %s: %v\n\n", v.asked.Format(time.TimeOnly), printable(trouble.Error()))
@@ -156,6 +161,9 @@ func (v *topView) draw(out io.Writer, trouble error) error {
 	}
 	screen.WriteString(screenHome)
 	for line := range bytes.Lines(text.Bytes()) {
+		if rows--; rows == 0 {
+			break // the last row stays empty: a line's end there would scroll
+		}
 		screen.Write(bytes.TrimRight(line, "\n"))
 		screen.WriteString(lineRest + "\r\n")
 	}

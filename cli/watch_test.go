@@ -134,11 +134,15 @@ func TestTopShowsRatesAndTrouble(t *testing.T) {
 		t.Error("a rate below zero")
 	}
 	var screen bytes.Buffer
-	if err := v.draw(&screen, errNoNode{"http://x"}); err != nil {
+	if err := v.draw(&screen, 0, errNoNode{"http://x"}); err != nil {
 		t.Fatal(err)
 	}
 	if text := screen.String(); !strings.HasPrefix(text, screenHome+"NO ANSWER") || !strings.HasSuffix(text, screenRest) || strings.Count(text, "\n") != strings.Count(text, lineRest+"\r\n") {
 		t.Errorf("%q", text)
+	}
+	screen.Reset()
+	if err := v.draw(&screen, 4, nil); err != nil || strings.Count(screen.String(), "\n") != 3 {
+		t.Errorf("%v, on 4 rows: %q", err, screen.String())
 	}
 }
 
