@@ -48,7 +48,7 @@ name=$(basename "$model" .gguf)
 start main "$model"
 step "official SDKs against $name" python tools/e2e/sdk.py "$base" "$name"
 step "commands of the README" python tools/e2e/readme.py "$base" "$name" "$node" "$work/main"
-step "the page in Chromium" env BASE_URL="$base" npm --silent --prefix webui run e2e
+step "the page in Chromium" env BASE_URL="$base" NODE_BINARY="$node" npm --silent --prefix webui run e2e
 
 start builtin tandem-tiny
 step "the built-in model" python tools/builtin-model/eval.py --base "$base" --at-least 40

@@ -16,12 +16,13 @@ export const baseURL = process.env.BASE_URL?.replace(/\/$/, '');
 /** Where screenshots go. */
 export const outDir = process.env.OUT_DIR ?? mkdtempSync(join(tmpdir(), 'tandem-ui-'));
 
-export async function start() {
-  const fake = baseURL ? null : await startFakeNode();
+/** start opens the browser, for a node at an address, or for baseURL or the stand-in. */
+export async function start(url = baseURL) {
+  const fake = url ? null : await startFakeNode();
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', chromiumSandbox: false, args: flags });
   return {
     fake,
-    url: baseURL ?? fake.url,
+    url: url ?? fake.url,
     browser,
     async closePages() {
       await Promise.all(browser.contexts().map((context) => context.close()));

@@ -8,7 +8,7 @@ import { readPlanner } from '../src/lib/planner';
 import { qr } from '../src/lib/qr';
 import { matches, partsOf, Requests, requestsKept, speedOf, wayInWords } from '../src/lib/requests';
 import type { Member, NodeEvent, NodeStatus } from '../src/lib/status';
-import { goodputBetween, speedsOf, splitInWords, splitOf, togetherInWords } from '../src/lib/worth';
+import { goodputBetween, kvBytesOf, speedsOf, splitInWords, splitOf, togetherInWords } from '../src/lib/worth';
 import { addressesOf } from '../src/pages/ConnectPage';
 import { difference } from '../src/pages/RequestsPage';
 
@@ -49,6 +49,8 @@ describe('the cluster', () => {
     ]);
     const later = nodesOf(looks.value.get('n1')!.status, looks.value, performance.now() + 60_000);
     expect(later.map(({ silent }) => silent)).toEqual([true, true, false]);
+    const just = nodesOf(looks.value.get('n1')!.status, new Map(), 60_000, 59_000);
+    expect(just.map(({ silent }) => silent)).toEqual([false, false, false]);
     expect(looks.value.get('n2')!.status.node.name).toBe('cellar');
   });
 
@@ -225,6 +227,13 @@ describe('is it worth it', () => {
     expect(split).toMatchObject({ aloneMs: 8000, computeMs: 1000, wireMs: 500, splitMs: 1000 });
     expect(splitInWords(split)).toContain('worth it: 7.00 s sooner');
     expect(split.whatIf.map(({ splitMs }) => Math.round(splitMs))).toEqual([1000, 1000, 1000, 1000]);
+  });
+
+  it('takes the figures of a self-benchmark where there are some', () => {
+    const rated = seen('n1', 'attic', { models: [{ ...model(8, 20)[0]!, rates: { prefill_ms: 2, kv_bytes_per_token: 4096, decode: [{ streams: 1, ms: 10 }, { streams: 4, ms: 20 }, { streams: 8, ms: 80 }] } }] });
+    expect(speedsOf([rated]).get('m')).toEqual([{ node: 'attic', id: 'n1', readMs: 2, writeRate: 200, width: 4 }]);
+    expect(kvBytesOf([rated], 'm')).toBe(4096);
+    expect(kvBytesOf(all, 'm')).toBe(0);
   });
 
   it('says when the wire is too slow, or nothing is known', () => {

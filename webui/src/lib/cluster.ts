@@ -42,14 +42,16 @@ export const tick = signal(0);
 /** The state of the node that serves the page. */
 export const here = computed(() => looks.value.get(self.value)?.status ?? null);
 
+let opened = 0; // performance.now() when the stream was
+
 export interface SeenNode {
   member: Member;
   look: NodeLook | null; // null: it tells nothing
   silent: boolean; // it should tell something
 }
 
-/** nodesOf puts the list of members, as the node of this page sees them, together with what each tells of itself. */
-export function nodesOf(status: NodeStatus | null, seen: ReadonlyMap<string, NodeLook>, now: number): SeenNode[] {
+/** nodesOf puts the list of members, as the node of this page sees them, together with what each tells of itself. since is when the stream was opened: all need a moment to tell. */
+export function nodesOf(status: NodeStatus | null, seen: ReadonlyMap<string, NodeLook>, now: number, since = -Infinity): SeenNode[] {
   if (status === null) return [];
   const { node } = status;
   const alone: Member = { id: node.id, name: node.name, addr: '', state: node.ready ? 'ready' : 'alive', role: node.role, version: node.version, models: null };
@@ -57,13 +59,13 @@ export function nodesOf(status: NodeStatus | null, seen: ReadonlyMap<string, Nod
   return members.map((member) => {
     const look = seen.get(member.id) ?? null;
     const there = member.state !== 'failed' && member.state !== 'left';
-    return { member, look: there ? look : null, silent: there && (look === null || now - look.at > silentMilliseconds) };
+    return { member, look: there ? look : null, silent: there && now - Math.max(since, look?.at ?? -Infinity) > silentMilliseconds };
   });
 }
 
 export const nodes = computed<SeenNode[]>(() => {
   void tick.value;
-  return nodesOf(here.value, looks.value, performance.now());
+  return nodesOf(here.value, looks.value, performance.now(), opened);
 });
 
 /** Names of nodes by their ids. */
@@ -78,6 +80,7 @@ export function take(event: NodeEvent): void {
   switch (event.kind) {
     case 'hello':
       self.value = event.node;
+      opened = performance.now();
       return;
     case 'status':
       takeStatus(event);

@@ -68,6 +68,8 @@ export interface ModelStatus {
   prefill_ms?: number; // of a prompt token; 0: not measured
   step_ms?: number; // of a token of each of step_width answers; 0: not measured
   step_width?: number;
+  /** What a self-benchmark measured, corrected by requests; a node that has it tells more than the three above. */
+  rates?: { prefill_ms?: number; decode?: { streams: number; ms: number }[] | null; kv_bytes_per_token?: number };
 }
 
 export interface Device {

@@ -17,7 +17,7 @@ export interface Speed {
   node: string; // name
   id: string;
   readMs: number; // of a prompt token
-  writeRate: number; // tokens/s with as many answers at once as ran
+  writeRate: number; // tokens/s of all answers together, at the number of them that was fastest
   width: number; // answers at once
 }
 
@@ -26,14 +26,22 @@ export function speedsOf(nodes: SeenNode[]): Map<string, Speed[]> {
   const out = new Map<string, Speed[]>();
   for (const { member, look } of nodes) {
     for (const model of look?.status.models ?? []) {
-      const readMs = model.prefill_ms ?? 0;
-      const stepMs = model.step_ms ?? 0;
-      const width = Math.max(1, model.step_width ?? 1);
-      if (readMs <= 0 && stepMs <= 0) continue;
-      out.set(model.name, [...(out.get(model.name) ?? []), { node: member.name, id: member.id, readMs, writeRate: stepMs > 0 ? (1000 * width) / stepMs : 0, width }]);
+      const readMs = model.rates?.prefill_ms || (model.prefill_ms ?? 0);
+      const paces = (model.rates?.decode ?? []).filter(({ streams, ms }) => streams > 0 && ms > 0);
+      if (paces.length === 0 && model.step_ms) paces.push({ streams: Math.max(1, model.step_width ?? 1), ms: model.step_ms });
+      if (readMs <= 0 && paces.length === 0) continue;
+      const rateOf = ({ streams, ms }: { streams: number; ms: number }) => (1000 * streams) / ms;
+      const best = paces.length > 0 ? paces.reduce((a, b) => (rateOf(b) > rateOf(a) ? b : a)) : null;
+      const speed = { node: member.name, id: member.id, readMs, writeRate: best ? rateOf(best) : 0, width: best?.streams ?? 1 };
+      out.set(model.name, [...(out.get(model.name) ?? []), speed]);
     }
   }
   return out;
+}
+
+/** kvBytesOf are the bytes of KV of one token of a model, as some node tells; 0: none does. */
+export function kvBytesOf(nodes: SeenNode[], name: string): number {
+  return Math.max(0, ...nodes.flatMap(({ look }) => (look?.status.models ?? []).filter((model) => model.name === name).map(({ rates }) => rates?.kv_bytes_per_token ?? 0)));
 }
 
 /** goodputBetween is how fast KV comes from one node to another, in bytes/s, as the latter measured it; 0: not measured. */

@@ -210,7 +210,8 @@ function PrefixCard({ held, several, read, said }: { held: HeldPrefix; several: 
     busy.value = true;
     said.value = null;
     try {
-      announce(await work());
+      const done = await work();
+      if (said.value === null) announce(done); // what is said is an alert, which is spoken by itself
     } catch (err) {
       said.value = toFailure(err).message;
     }

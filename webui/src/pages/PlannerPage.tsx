@@ -5,7 +5,7 @@ import { milliseconds, rate } from '../lib/format';
 import { readKV } from '../lib/kv';
 import { readPlanner, type PlannerView } from '../lib/planner';
 import { usePoll } from '../lib/poll';
-import { exampleTokens, goodputBetween, speedsOf, splitInWords, splitOf, togetherInWords, type Speed } from '../lib/worth';
+import { exampleTokens, goodputBetween, kvBytesOf, speedsOf, splitInWords, splitOf, togetherInWords, type Speed } from '../lib/worth';
 import { announce } from '../ui/announce';
 import { Page } from './Page';
 
@@ -121,7 +121,7 @@ function Worth({ seen }: { seen: SeenNode[] }) {
       <h2>Is the second box worth it?</h2>
       {seen.length < 2 && <p>There is only one node. When another one has joined and both have answered requests, this compares them with the figures that they measured.</p>}
       {seen.length > 1 && speeds.size === 0 && <p>No node has measured anything yet. Ask something on the Chat page, and look again.</p>}
-      {seen.length > 1 && [...speeds].map(([model, list]) => <ModelWorth key={model} model={model} speeds={list} seen={seen} kvBytes={kvBytes.value.get(model) ?? 0} />)}
+      {seen.length > 1 && [...speeds].map(([model, list]) => <ModelWorth key={model} model={model} speeds={list} seen={seen} kvBytes={kvBytesOf(seen, model) || (kvBytes.value.get(model) ?? 0)} />)}
     </section>
   );
 }
