@@ -46,7 +46,11 @@ func (e *Engine) keepBlocks(s *Sequence, all bool) {
 	for s.kept+size <= s.computed {
 		from, to := s.kept, s.kept+size
 		if room := s.blocks.Room(s.tokens, from, to); room != nil {
+			start := e.config.Now()
 			err := e.backend.Export(s.entry.id, from, to, room)
+			if err == nil {
+				e.pace.exported(len(room), e.config.Now().Sub(start))
+			}
 			s.blocks.Kept(err == nil)
 			if err != nil {
 				e.config.Hooks.KVFailed(s.label, err)

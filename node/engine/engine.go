@@ -35,6 +35,9 @@ type Engine struct {
 		since   time.Time // when it last finished a step or found work
 		numbers uint64    // sequences submitted so far
 		hold    time.Duration
+		back    []*Sequence // background requests that have not ended
+		used    time.Time
+		forget  bool  // what was measured so far is to be forgotten
 		stats   Stats // published after each step, without what is known here
 	}
 
@@ -110,6 +113,9 @@ func (e *Engine) submit(ctx context.Context, r Request) (*Sequence, error) {
 	if err := e.enqueue(ctx, s); err != nil {
 		sampler.Close()
 		return nil, err
+	}
+	if !s.background {
+		e.giveWay()
 	}
 	if s.blocks != nil {
 		s.blocks.Start(e.poke)
@@ -194,7 +200,7 @@ func (e *Engine) newSequence(r Request, sampler Sampler) *Sequence {
 		limit = min(limit, len(r.Tokens)+r.MaxTokens)
 	}
 	s := &Sequence{
-		engine: e, label: r.Label, salt: r.Salt, prompt: len(r.Tokens), limit: limit, noReuse: r.NoReuse,
+		engine: e, label: r.Label, salt: r.Salt, prompt: len(r.Tokens), limit: limit, noReuse: r.NoReuse, background: r.Background,
 		sampling: r.Sampling, sampler: sampler, submitted: e.config.Now(), done: make(chan struct{}),
 		tokens: append(append(make([]Token, 0, min(limit, len(r.Tokens)+len(r.Generated)+answerRoom)), r.Tokens...), r.Generated...),
 		cached: len(r.Tokens), result: Result{PromptTokens: len(r.Tokens)},
@@ -215,9 +221,17 @@ func (e *Engine) enqueue(ctx context.Context, s *Sequence) error {
 	if err := e.refuseLocked(ctx); err != nil {
 		return err
 	}
+	if s.background && e.mu.slots+len(e.mu.queue)+len(e.mu.parked)+len(e.mu.embeds) > len(e.mu.back) {
+		return ErrGaveWay
+	}
 	e.mu.numbers++
 	s.number = e.mu.numbers
 	e.mu.queue = append(e.mu.queue, s)
+	if s.background {
+		e.mu.back = append(e.mu.back, s)
+	} else {
+		e.mu.used = e.config.Now()
+	}
 	e.wakeLocked()
 	s.detach = context.AfterFunc(ctx, func() { e.cancel(s, context.Cause(ctx)) })
 	return nil
@@ -265,6 +279,7 @@ func (e *Engine) cancel(s *Sequence, cause error) {
 // end frees what is left when a sequence is in no list any more, and tells its
 // reader.
 func (s *Sequence) end(reason FinishReason, err error) {
+	s.engine.ended(s)
 	s.detach()
 	s.sampler.Close()
 	if s.blocks != nil {
@@ -289,10 +304,20 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.mu.stats
 	for _, q := range e.mu.queue {
-		s.Waiting += len(q.tokens)
+		if !q.background {
+			s.Waiting += len(q.tokens)
+		}
 	}
-	s.Hold = e.mu.hold
+	s.Hold, s.Used = e.mu.hold, e.mu.used
 	s.Running, s.Queued, s.Parked = e.mu.slots, len(e.mu.queue)+len(e.mu.embeds), len(e.mu.parked)
+	for _, b := range e.mu.back {
+		switch b.state {
+		case stateQueued:
+			s.Queued--
+		case stateRunning:
+			s.Running--
+		}
+	}
 	if !e.mu.idle {
 		s.Stalled = e.config.Now().Sub(e.mu.since)
 	}

@@ -19,6 +19,7 @@ const (
 func (e *Engine) turn() turnResult {
 	looked := e.dirty.Swap(false)
 	if looked {
+		e.forgetRates()
 		if stopped, closed := e.look(); stopped {
 			e.endAll()
 			if closed {
@@ -115,7 +116,11 @@ func (e *Engine) mayShare(s, other *Sequence) bool {
 func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
 	e.keepBlocks(s, true)
 	e.leave(s)
-	if s.entry != nil {
+	switch {
+	case s.entry == nil:
+	case s.background:
+		e.giveUp(s)
+	default:
 		e.cache.keep(s.entry)
 		s.entry = nil
 	}
@@ -123,7 +128,7 @@ func (e *Engine) finish(s *Sequence, reason FinishReason, err error) {
 	s.state = stateEnded
 	e.mu.slots--
 	e.publishLocked()
-	if !s.started.IsZero() {
+	if !s.started.IsZero() && !s.background {
 		e.mu.hold = smooth(e.mu.hold, e.config.Now().Sub(s.started))
 	}
 	e.mu.Unlock()
@@ -157,12 +162,20 @@ func (e *Engine) publish(idle bool) {
 
 func (e *Engine) publishLocked() {
 	e.stats.KVTokens, e.stats.Resident = e.cache.held()
+	for _, s := range e.running {
+		if s.background && s.entry != nil {
+			e.stats.KVTokens -= len(s.entry.tokens)
+		}
+	}
 	e.stats.TokenTime, e.stats.TokenDoubles = e.rates.prefill.fit()
 	e.stats.StepTime, e.stats.StepWidth = e.rates.decode()
-	e.stats.RestoreRate = e.pace.restore
+	e.stats.RestoreRate, e.stats.ExportRate = e.pace.restore, e.pace.export
+	e.stats.TokensKnown, e.stats.StepsKnown = e.rates.known()
 	e.stats.Waiting = 0
 	for _, s := range e.running {
-		e.stats.Waiting += s.pending() - 1
+		if !s.background {
+			e.stats.Waiting += s.pending() - 1
+		}
 	}
 	e.mu.stats = e.stats
 }

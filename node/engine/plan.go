@@ -79,7 +79,11 @@ func (e *Engine) share(prompts, budget int) {
 // budget is how many prompt tokens a step may compute beside streams that wait for
 // it.
 func (e *Engine) budget(streams int) int {
-	n := e.pace.fit(e.info.Batch, aloneTime)
+	limit := aloneTime
+	if e.background() {
+		limit = backgroundTime
+	}
+	n := e.pace.fit(e.info.Batch, limit)
 	if streams > 0 {
 		n = e.pace.fit(e.config.StepBudget, e.config.StepTime)
 	}
@@ -91,6 +95,9 @@ const (
 	// aloneTime is what a step may last when nobody waits for a token: as long as a
 	// cancelled or a new request waits to be seen.
 	aloneTime = time.Second
+	// backgroundTime is the same while only background requests run: a request that
+	// comes waits for their step at most.
+	backgroundTime = 250 * time.Millisecond
 	// unknownBudget bounds a step before anything was measured.
 	unknownBudget = 128
 	// budgetMin keeps the fixed cost of a step small against its use.
@@ -106,6 +113,7 @@ type pace struct {
 	known    bool
 	perToken time.Duration
 	restore  float64 // bytes per second; 0: nothing was measured
+	export   float64 // likewise
 }
 
 // observe learns from a step that was mostly prompts.
@@ -139,11 +147,22 @@ func (p *pace) restored(bytes int, took time.Duration) {
 	if took <= 0 {
 		return
 	}
-	rate := float64(bytes) / took.Seconds()
-	if p.restore == 0 {
-		p.restore = rate
+	learnRate(&p.restore, bytes, took)
+}
+
+// exported learns from an export.
+func (p *pace) exported(bytes int, took time.Duration) {
+	if took > 0 {
+		learnRate(&p.export, bytes, took)
 	}
-	p.restore += (rate - p.restore) / 4
+}
+
+func learnRate(average *float64, bytes int, took time.Duration) {
+	rate := float64(bytes) / took.Seconds()
+	if *average == 0 {
+		*average = rate
+	}
+	*average += (rate - *average) / 4
 }
 
 // restorable is how many of the pieces can be restored in a time; 0 if nothing was

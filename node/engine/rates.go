@@ -34,6 +34,14 @@ func (r *rates) decode() (step time.Duration, width float64) {
 	return r.step, r.width
 }
 
+// known is on how much the figures are based: prompt tokens and steps.
+func (r *rates) known() (tokens, steps int) {
+	return min(int(r.prefill.n), RatesFull), min(r.steps, RatesFull)
+}
+
+// RatesFull is the most that Stats.TokensKnown and StepsKnown tell.
+const RatesFull = 1 << 14
+
 // prefillLine is the time of a prompt's token as a line over its position: attention
 // makes later ones dearer. It is fitted by least squares over the steps so far, of
 // which older ones count less.

@@ -12,19 +12,20 @@ import (
 // The fields below "owner" belong to the engine's owner goroutine from the moment
 // the sequence leaves the queue, and to whoever holds the engine's lock before.
 type Sequence struct {
-	engine    *Engine
-	number    uint64 // order of arrival
-	label     string
-	salt      string
-	prompt    int // tokens of the prompt: tokens[:prompt]
-	limit     int // tokens with which the sequence ends
-	noReuse   bool
-	sampling  Sampling
-	blocks    Blocks // nil: nothing is kept outside
-	submitted time.Time
-	detach    func() bool // stops listening to the context of Submit
-	out       outbox
-	done      chan struct{} // closed when nothing is held any more
+	engine     *Engine
+	number     uint64 // order of arrival
+	label      string
+	salt       string
+	prompt     int // tokens of the prompt: tokens[:prompt]
+	limit      int // tokens with which the sequence ends
+	noReuse    bool
+	background bool // see Request
+	sampling   Sampling
+	blocks     Blocks // nil: nothing is kept outside
+	submitted  time.Time
+	detach     func() bool // stops listening to the context of Submit
+	out        outbox
+	done       chan struct{} // closed when nothing is held any more
 
 	// Guarded by engine.mu.
 	state  sequenceState

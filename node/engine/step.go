@@ -58,13 +58,14 @@ func (e *Engine) fillBatch() {
 // advance takes note of a step that was computed and draws the next token of
 // every sequence that has caught up.
 func (e *Engine) advance(start, end time.Time) {
-	prompt, positions := 0, 0.0
+	prompt, positions, back := 0, 0.0, false
 	for _, w := range e.work {
 		s := w.s
 		if s.started.IsZero() {
 			s.started = start
 			s.result.Queue = start.Sub(s.submitted)
 		}
+		back = back || s.background
 		if n := min(s.computed+w.n, s.prompt) - s.computed; n > 0 {
 			prompt += n
 			positions += float64(n) * (float64(s.computed) + float64(n)/2)
@@ -78,6 +79,10 @@ func (e *Engine) advance(start, end time.Time) {
 	alone := !slices.ContainsFunc(e.running, (*Sequence).decodes)
 	for _, w := range e.work { // readers have their tokens first
 		e.keepBlocks(w.s, alone)
+	}
+	if back {
+		e.pace.observe(prompt, e.batch.Len(), end.Sub(start))
+		return
 	}
 	e.stats.Computed += int64(prompt)
 	e.observe(prompt, positions, end.Sub(start))
@@ -116,7 +121,9 @@ func (e *Engine) sample(s *Sequence, logits int, now time.Time) {
 	s.tokens = append(s.tokens, out.Token)
 	s.result.Generated++
 	s.result.Decode = now.Sub(s.first)
-	e.stats.Generated++
+	if !s.background {
+		e.stats.Generated++
+	}
 	if first {
 		e.config.Hooks.FirstToken(s.label, s.result)
 	}

@@ -19,6 +19,10 @@ type Request struct {
 	Sampling  Sampling
 	Salt      string // sequences share resident prefixes only if their salts are equal
 	NoReuse   bool   // compute every token, whatever is resident or kept
+	// Background requests end with ErrGaveWay as soon as another one comes, and are
+	// refused with it while there is one. They count for no statistics and leave no
+	// resident rows.
+	Background bool `json:"-"`
 	// Blocks restores and keeps rows outside the engine, which closes it when the
 	// sequence has ended or is refused; nil: none.
 	Blocks Blocks `json:"-"`
@@ -124,8 +128,14 @@ type Stats struct {
 	StepTime     time.Duration // of a step in which sequences only decode, as measured lately; 0: unknown
 	StepWidth    float64       // sequences in such a step
 	Hold         time.Duration // that a sequence keeps its slot, as measured lately; 0: unknown
-	// RestoreRate is how fast kept rows are restored, in bytes per second; 0: unknown.
-	RestoreRate float64
+	// RestoreRate is how fast kept rows are restored, in bytes per second, ExportRate how
+	// fast rows are taken out; 0: unknown.
+	RestoreRate, ExportRate float64
+	// TokensKnown and StepsKnown are on how much TokenTime and StepTime are based, in
+	// prompt tokens and steps since Forget; they stop to rise at RatesFull.
+	TokensKnown, StepsKnown int
+	// Used is when the last request that was no background ended or was queued.
+	Used time.Time
 	// Stalled is how long there has been work that a step could do without a step
 	// having ended; 0 if there is none. A watchdog may act on it.
 	Stalled time.Duration
@@ -135,6 +145,8 @@ type Stats struct {
 var (
 	// ErrClosed means that the engine is being unloaded.
 	ErrClosed = errors.New("engine: closed")
+	// ErrGaveWay ends a background request because another one came.
+	ErrGaveWay = errors.New("engine: a request came, which goes first")
 	// ErrNoGeneration refuses a Submit to a model that only makes embeddings.
 	ErrNoGeneration = errors.New("this model makes embeddings only")
 	// ErrNoEmbeddings refuses an Embed with a model that only generates.
