@@ -19,6 +19,7 @@ import (
 //	decode   the answer itself, weighed (weigh)
 //	harm     what it adds to the answers that run there, weighed
 //	copy     see spread
+//	role     a share of prefill and decode, if d is planned for prompts of others
 //
 // A figure that is unknown, or too old, is the median of the other candidates', of
 // two the worse; if nobody's is known, one of the defaults below. Restoring counts
@@ -137,7 +138,10 @@ func (c *costs) score(n candidate) Score {
 	c.decode(&s, n.model, &k)
 	s.HarmMs += harm
 	s.firstMs = s.QueueMs + s.ForwardMs + s.FetchMs + s.PrefillMs
-	s.Cost = s.firstMs + s.DecodeMs + s.HarmMs
+	if n.node.Role == member.Prefill {
+		s.RoleMs = c.s.Tuning.RoleShare * (s.PrefillMs + s.DecodeMs)
+	}
+	s.Cost = s.firstMs + s.DecodeMs + s.HarmMs + s.RoleMs
 	return s
 }
 

@@ -90,7 +90,7 @@ func candidates(s *State, r *Request) (field, error) {
 		case n.left() > 0:
 			why = fmt.Sprintf("it %v %s ago", n.Mark.Kind, duration(n.Mark.Age))
 			marked = append(marked, c)
-		case n.Role == member.Prefill:
+		case n.Role == member.Prefill && n.Fixed:
 			why = "it computes prompts for others"
 			prefill = append(prefill, c)
 		default:

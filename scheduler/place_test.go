@@ -207,7 +207,7 @@ func unsound(s scheduler.State, r scheduler.Request, d scheduler.Decision) strin
 		return "a transfer that cannot be made"
 	}
 	for i, c := range d.Scores {
-		sum := c.QueueMs + c.ForwardMs + c.FetchMs + c.PrefillMs + c.DecodeMs + c.HarmMs + c.CopyMs
+		sum := c.QueueMs + c.ForwardMs + c.FetchMs + c.PrefillMs + c.DecodeMs + c.HarmMs + c.CopyMs + c.RoleMs
 		if c.Why == "" && d.Policy == "cost" && math.Abs(sum-c.Cost) > 1e-6*max(1, math.Abs(sum)) {
 			return fmt.Sprintf("the parts of %s are %g together, not %g", c.Node, sum, c.Cost)
 		}

@@ -16,7 +16,7 @@ import (
 // mayUse are the packages that decisions are made of. None of them does I/O or keeps
 // a source of randomness; of time only its types are used.
 var mayUse = []string{
-	"cmp", "encoding/binary", "errors", "fmt", "io", "iter", "math", "math/bits", "slices", "strconv", "strings", "time",
+	"cmp", "encoding/binary", "errors", "fmt", "io", "iter", "maps", "math", "math/bits", "slices", "strconv", "strings", "time",
 	"tandem/cluster/member", "tandem/kvstore/block",
 }
 

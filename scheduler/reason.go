@@ -109,6 +109,7 @@ func (s *State) advantage(r *Request, a, b *Score) string {
 	}
 	offer(b.QueueMs-a.QueueMs, fmt.Sprintf("less work waits %s (%s ms against %s ms)", there, milliseconds(a.QueueMs), milliseconds(b.QueueMs)))
 	offer(b.DecodeMs+b.HarmMs-a.DecodeMs-a.HarmMs, fmt.Sprintf("answers run faster %s", there))
+	offer(b.RoleMs-a.RoleMs, s.where(b)+" prompts of others are computed")
 	offer(-a.CopyMs, fmt.Sprintf("a beginning that many requests share is worth a copy %s", there))
 	offer(b.ForwardMs-a.ForwardMs, "nearer")
 	return text

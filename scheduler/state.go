@@ -29,6 +29,7 @@ type Node struct {
 	Name   string
 	State  member.State
 	Role   member.Role
+	Fixed  bool    // Role is its owner's word: a wall, where a planned one is a preference
 	Models []Model // all that it has, in any order
 	Mark   Mark
 	// GoodAge is since its last good sign: a load report, or an answer. It clears
@@ -61,9 +62,12 @@ type Model struct {
 	PrefillContext float64
 	Decode         []Pace // by streams, ascending
 	DecodeAge      time.Duration
-	SlotMs         Figure // time that a request keeps a slot
-	RAMRate        Figure // bytes/s from its memory into its engine
-	DiskRate       Figure // bytes/s from its disk into its engine
+	// DecodeContext is the context at which a token takes twice as long as Decode says;
+	// 0: not known.
+	DecodeContext float64
+	SlotMs        Figure // time that a request keeps a slot
+	RAMRate       Figure // bytes/s from its memory into its engine
+	DiskRate      Figure // bytes/s from its disk into its engine
 }
 
 // Pace is how long a token takes each of some streams.
@@ -147,13 +151,16 @@ type Tuning struct {
 	CopyUses     float64 // a beginning deserves one more copy for this many uses; 12
 	CopyMsMax    float64 // what one request may pay for a copy; 1000
 	FetchTokens  int     // fewer are not fetched from another node; 256
+	// RoleShare is by what share work counts more on a node that is planned for other
+	// work. 0.25
+	RoleShare float64
 }
 
 // DefaultTuning is what zero values of Tuning mean.
 func DefaultTuning() Tuning {
 	return Tuning{
 		Hysteresis: 0.1, NoiseMs: 2, LoadStale: 5 * time.Second, RateStale: 24 * time.Hour, LinkStale: 10 * time.Minute,
-		ITLMs: 100, DecodeWeight: 0.3, CopyUses: 12, CopyMsMax: 1000, FetchTokens: 256,
+		ITLMs: 100, DecodeWeight: 0.3, CopyUses: 12, CopyMsMax: 1000, FetchTokens: 256, RoleShare: 0.25,
 	}
 }
 
@@ -169,6 +176,7 @@ func (t Tuning) filled() Tuning {
 	fill(&t.CopyUses, d.CopyUses)
 	fill(&t.CopyMsMax, d.CopyMsMax)
 	fill(&t.FetchTokens, d.FetchTokens)
+	fill(&t.RoleShare, d.RoleShare)
 	return t
 }
 
@@ -216,9 +224,10 @@ type Score struct {
 	ForwardMs float64   `json:"forward_ms"`
 	FetchMs   float64   `json:"fetch_ms"`
 	PrefillMs float64   `json:"prefill_ms"`
-	DecodeMs  float64   `json:"decode_ms"` // its own answer, weighed
-	HarmMs    float64   `json:"harm_ms"`   // to answers that run there, weighed
-	CopyMs    float64   `json:"copy_ms"`   // taken off, or added, to spread a beginning that many share
+	DecodeMs  float64   `json:"decode_ms"`         // its own answer, weighed
+	HarmMs    float64   `json:"harm_ms"`           // to answers that run there, weighed
+	CopyMs    float64   `json:"copy_ms"`           // taken off, or added, to spread a beginning that many share
+	RoleMs    float64   `json:"role_ms,omitempty"` // because it is planned for prompts of others
 	Cached    int       `json:"cached_tokens"`
 	Guessed   bool      `json:"guessed,omitempty"` // some figure was unknown
 	source    member.ID // who computes most of the prompt

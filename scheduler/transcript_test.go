@@ -148,6 +148,8 @@ func (s *script) node(words []string) error {
 			n.State = member.State(value)
 		case "role":
 			n.Role = member.Role(value)
+		case "fixed":
+			n.Fixed = value == "yes"
 		case "model":
 			m.Name = value
 		case "ready":

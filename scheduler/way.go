@@ -148,7 +148,7 @@ func (c *costs) list() {
 	for i := range c.s.Nodes {
 		n := &c.s.Nodes[i]
 		m := n.model(c.r.Model)
-		if m == nil || refusal(n, m, c.r) != "" || n.Role == member.Decode || n.left() > 0 || m.full(&c.s.Tuning) || m.Context > 0 && c.r.Tokens >= m.Context {
+		if m == nil || refusal(n, m, c.r) != "" || n.Role == member.Decode && n.Fixed || n.left() > 0 || m.full(&c.s.Tuning) || m.Context > 0 && c.r.Tokens >= m.Context {
 			continue
 		}
 		src := source{candidate: candidate{n, m, i}}
@@ -184,7 +184,7 @@ func (c *costs) chooseWay(s *Score, n candidate, k *known) (harm float64) {
 		return 0
 	}
 	streams := min(k.running+float64(n.model.Sent), float64(max(n.model.Slots, 1)-1))
-	s.plans.list[0].harm = c.harm(streams, local.leftMs)
+	s.plans.list[0].harm = c.harm(streams, local.leftMs) + c.astray(n.node, local.leftMs)
 	if c.r.Tokens-1-s.Cached < c.s.Tuning.FetchTokens {
 		return 0 // nobody is asked for so little
 	}
@@ -210,6 +210,14 @@ func (c *costs) chooseWay(s *Score, n candidate, k *known) (harm float64) {
 // harm is what a prompt that is computed does to streams beside it, weighed: it takes
 // half of each step from them.
 func (c *costs) harm(streams, ms float64) float64 { return streams * ms / 2 * c.s.Tuning.DecodeWeight }
+
+// astray is what a prompt counts more on a node that is planned for answers.
+func (c *costs) astray(n *Node, ms float64) float64 {
+	if n.Role != member.Decode {
+		return 0
+	}
+	return c.s.Tuning.RoleShare * ms
+}
 
 // bestOf is the place of the plan to follow. Another one than the first, which asks
 // nobody, must be faster by a margin.
@@ -294,7 +302,7 @@ func (c *costs) remote(s *Score, n candidate, k *known) (best plan, ok bool) {
 			continue
 		}
 		best = plan{Way: Way{Kind: Remote, From: src.node.ID, Ms: ms + left}, getMs: ms, leftMs: left, tokens: tokens,
-			harm:  c.harm(src.streams, compute),
+			harm:  c.harm(src.streams, compute) + c.astray(src.node, compute),
 			fetch: Fetch{From: src.node.ID, First: first, Blocks: end - first, Ms: ms, ComputeMs: s.PrefillMs - left, Made: true}}
 		ok = true
 	}

@@ -21,7 +21,7 @@ var settings = []Setting{
 	number("slo_ttft_ms", 500, 1, 3_600_000),
 	number("slo_itl_ms", 50, 1, 60_000),
 	oneOf("disagg", "auto", "always", "never"),
-	oneOf("planner", "on", "off"),
+	oneOf("planner", "auto", "advise", "off"),
 	oneOf("preset", "cost", "dynamo", "round-robin", "random", "least-loaded"),
 }
 
