@@ -72,6 +72,8 @@ type benchReport struct {
 	TTFTBlock               benchTimes // HTTP and bare, for a prompt of one KV block
 	TTFTCold, TTFTResident  []float64  // for benchPrefill tokens
 	StartToReady            float64
+	Rates                   node.ModelRates // of the node's self-benchmark
+	Outlook                 []node.Outlook  // estimates, of the cost model
 	RSSBytes                int64
 }
 
@@ -95,6 +97,11 @@ func (a *app) bench(ctx context.Context, c node.Config, rounds int) (*benchRepor
 		return nil, err
 	}
 	defer server.stop()
+	fmt.Fprintln(a.env.Err, "self-benchmark ...")
+	if r.Rates, err = server.selfBench(ctx); err != nil {
+		return nil, err
+	}
+	r.Outlook = node.Outlooks(r.Rates)
 
 	for _, streams := range benchStreams {
 		rate := benchRate{Streams: streams}
@@ -175,7 +182,7 @@ func (a *app) startBenchNode(ctx context.Context, c node.Config, r *benchReport)
 	c.Listen, c.APIKeys = "127.0.0.1:"+port, nil
 	cmd := exec.CommandContext(ctx, program, "serve", "--data-dir", dir, "--listen", c.Listen, "--model", path, "--log-level", "error",
 		"--ctx", strconv.Itoa(c.Context), "--parallel", strconv.Itoa(c.Parallel), "--batch", strconv.Itoa(c.Batch), "--kv-type", c.KVType,
-		"--threads", strconv.Itoa(c.Threads), "--gpu-layers", strconv.Itoa(c.GPULayers))
+		"--self-bench", "auto", "--threads", strconv.Itoa(c.Threads), "--gpu-layers", strconv.Itoa(c.GPULayers))
 	cmd.Stderr = a.env.Err
 	start := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -408,7 +415,10 @@ func (r *benchReport) print(a *app) error {
 	t.row(fmt.Sprintf("TTFT, %d tokens, resident", benchPrefill), ms(r.TTFTResident), "", fmt.Sprintf("1/%.0f of cold", median(r.TTFTCold)/median(r.TTFTResident)))
 	t.row("process start to ready", fmt.Sprintf("%.2f s", r.StartToReady), "", "")
 	t.row("resident memory", fmt.Sprintf("%d MiB", r.RSSBytes>>20), "", "")
-	return t.flush()
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return printRates(a.env.Out, r.Rates, r.Outlook)
 }
 
 // machine names the processor.

@@ -41,7 +41,7 @@ func (a *app) clusterCommand() *cobra.Command {
 			return agreed, func(w io.Writer) error { return printAgreed(w, agreed) }, nil
 		})}
 	jsonFlag(cmd, &asJSON)
-	cmd.AddCommand(a.clusterSetCommand(), a.clusterRecoverCommand())
+	cmd.AddCommand(a.clusterPlanCommand(), a.clusterSetCommand(), a.clusterRecoverCommand())
 	return cmd
 }
 

@@ -109,7 +109,11 @@ func openChat(t *testing.T, ctx context.Context, n *nodetest.Node, content, more
 // TestClusterAnswersAsOne: whoever is asked, the answer is the same, and work is
 // shared when there is much of it.
 func TestClusterAnswersAsOne(t *testing.T) {
-	nodes := nodetest.StartCluster(t, 3, babble(), nil)
+	// Measured while they are idle: the first few steps on a busy machine say little.
+	nodes := nodetest.StartCluster(t, 3, babble(), func(_ int, c *node.Config) { c.SelfBench = "auto" })
+	for _, n := range nodes {
+		n.Until("the model is measured", func(s node.Status) bool { return len(s.Models) == 1 && s.Models[0].Rates.Measured != nil })
+	}
 	want, _ := ask(t, nodes[0], chat("who are you", `,"max_tokens":40`), 200)
 	for _, n := range nodes {
 		if got, _ := ask(t, n, chat("who are you", `,"max_tokens":40`), 200); got.Choices[0].Message.Content != want.Choices[0].Message.Content {

@@ -22,6 +22,7 @@ import (
 	"tandem/node/api"
 	"tandem/node/engine"
 	"tandem/node/engine/llama"
+	"tandem/scheduler"
 )
 
 // Config is everything that makes one node differ from another. The zero value
@@ -49,6 +50,8 @@ type Config struct {
 	KVCheck      int      // every nth restored prompt is computed once more; 0: none
 	KVTouches    int      // uses of a block before it is written to disk
 	Role         string   // auto, hybrid, prefill, decode
+	Planner      string   // auto, advise, off
+	SelfBench    string   // auto, off
 	Disagg       string   // auto, always, never, dynamo
 	KVShared     string   // auto, off
 	RDMA         string   // off, auto, require
@@ -71,10 +74,14 @@ type Config struct {
 	LoadBackend func(ctx context.Context, o llama.Options) (engine.Backend, error)
 	// OpenReader opens the vocabulary of a model file; nil is llama.OpenReader.
 	OpenReader func(path string) (VocabReader, error)
-	DrainTime  time.Duration // requests may go on for so long after the node was told to stop; 0: 30 s
-	Heartbeat  time.Duration // of the agreement; 0: as package quorum says
-	DeadAfter  time.Duration // failed nodes are forgotten after it; 0: as package cluster says
-	LogOutput  io.Writer     // nil: standard error
+	// PlanStep decides about roles while this node leads; nil is a scheduler.Planner.
+	// PlanEvery is between two steps; 0: scheduler.PlanEvery.
+	PlanStep  func(scheduler.PlanInput) scheduler.Verdict
+	PlanEvery time.Duration
+	DrainTime time.Duration // requests may go on for so long after the node was told to stop; 0: 30 s
+	Heartbeat time.Duration // of the agreement; 0: as package quorum says
+	DeadAfter time.Duration // failed nodes are forgotten after it; 0: as package cluster says
+	LogOutput io.Writer     // nil: standard error
 }
 
 // Where other nodes find this one, unless told otherwise.
@@ -123,6 +130,8 @@ func options() []option {
 		number("kv-touches", "1", "uses of a KV block before it is written to disk; 2 spares the disk", 1, 100, func(c *Config) *int { return &c.KVTouches }),
 		number("kv-check", "0", "every Nth prompt that was restored is computed once more when the model is idle, and compared; 0 is never", 0, 1_000_000, func(c *Config) *int { return &c.KVCheck }),
 		choice("role", "auto", "what this node does in a cluster", []string{"auto", "hybrid", "prefill", "decode"}, func(c *Config) *string { return &c.Role }),
+		choice("planner", "auto", "when this node leads: whether roles are planned and taken, planned and only told, or not planned", []string{"auto", "advise", "off"}, func(c *Config) *string { return &c.Planner }),
+		choice("self-bench", "auto", "measure a model for some seconds when it is new here and nobody uses it", []string{"auto", "off"}, func(c *Config) *string { return &c.SelfBench }),
 		choice("disagg", "auto", "when another node may compute a prompt: when that is faster, or by a rule for comparison", []string{"auto", "always", "never", "dynamo"}, func(c *Config) *string { return &c.Disagg }),
 		choice("kv-shared", "auto", "KV blocks of nodes on the same machine go through shared memory", []string{"auto", "off"}, func(c *Config) *string { return &c.KVShared }),
 		choice("rdma", "off", "KV blocks by RDMA, which is not encrypted: off, where there is a device on a network that you trust, or no start without one", []string{"off", "auto", "require"}, func(c *Config) *string { return &c.RDMA }),

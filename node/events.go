@@ -175,6 +175,45 @@ type (
 		What   string        `json:"what"` // damaged, lost, disk_failed, disk_resumed, closed
 		Detail kvstore.Event `json:"detail"`
 	}
+	// PlanMade comes on the leader when the nodes have agreed on roles, or when its planner
+	// only advises them.
+	PlanMade struct {
+		Epoch    uint64            `json:"epoch,omitempty"`
+		Advice   bool              `json:"advice,omitempty"` // it was not proposed
+		Roles    map[string]string `json:"roles"`            // by name of the node; others are hybrid
+		Rollback bool              `json:"rollback,omitempty"`
+		Reason   string            `json:"reason"`
+		TTFTMs   float64           `json:"ttft_ms"` // forecast
+		ITLMs    float64           `json:"itl_ms"`  // forecast
+	}
+	// RoleDraining comes when a node begins to finish what it has before it takes a role;
+	// Left counts that.
+	RoleDraining struct {
+		From   string `json:"from"`
+		To     string `json:"to"`
+		Left   int    `json:"left"`
+		Reason string `json:"reason"`
+	}
+	// RoleTaken comes when it has taken it; Left counts requests of its old part that go
+	// on beside it because they took too long.
+	RoleTaken struct {
+		From    string  `json:"from"`
+		To      string  `json:"to"`
+		Seconds float64 `json:"seconds"`
+		Left    int     `json:"left"`
+		Reason  string  `json:"reason"`
+	}
+	// SelfMeasured comes when the self-benchmark of a model has ended. Rates are in
+	// tokens and bytes per second; 0 is unknown.
+	SelfMeasured struct {
+		Model          string  `json:"model"`
+		Seconds        float64 `json:"seconds"`
+		PrefillRate    float64 `json:"prefill_tokens_per_second"`
+		PrefillDoubles float64 `json:"prefill_doubles,omitempty"` // position at which a token takes twice as long
+		DecodeRate     float64 `json:"decode_tokens_per_second"`  // of one stream
+		ImportRate     float64 `json:"import_bytes_per_second,omitempty"`
+		ExportRate     float64 `json:"export_bytes_per_second,omitempty"`
+	}
 	// PullFinished comes when a download ended; Error is "" if it is complete.
 	PullFinished struct {
 		Ref   string `json:"ref"`
@@ -227,6 +266,10 @@ func (KVReady) kind() string         { return "kv_ready" }
 func (KVFailed) kind() string        { return "kv_failed" }
 func (KVChecked) kind() string       { return "kv_checked" }
 func (KVTier) kind() string          { return "kv_tier" }
+func (PlanMade) kind() string        { return "plan_made" }
+func (RoleDraining) kind() string    { return "role_draining" }
+func (RoleTaken) kind() string       { return "role_taken" }
+func (SelfMeasured) kind() string    { return "self_measured" }
 func (PullFinished) kind() string    { return "pull_finished" }
 func (Ready) kind() string           { return "ready" }
 
@@ -253,6 +296,10 @@ func (e KVChecked) level() slog.Level {
 	return slog.LevelInfo
 }
 func (KVTier) level() slog.Level       { return slog.LevelInfo }
+func (PlanMade) level() slog.Level     { return slog.LevelInfo }
+func (RoleDraining) level() slog.Level { return slog.LevelInfo }
+func (RoleTaken) level() slog.Level    { return slog.LevelInfo }
+func (SelfMeasured) level() slog.Level { return slog.LevelInfo }
 func (PullFinished) level() slog.Level { return slog.LevelInfo }
 func (Ready) level() slog.Level        { return slog.LevelInfo }
 

@@ -144,23 +144,9 @@ func (c *comparison) makePrompt(n int) error {
 	if n <= c.kept.size {
 		return api.BadRequest("tokens", "tokens: %d is not more than the %d of one block, so nothing would be restored; allowed: %d to %d", n, c.kept.size, c.kept.size+1, most)
 	}
-	vocab := c.engine.Vocab()
-	var tokens []engine.Token
-	if vocab.AddBOS() {
-		tokens = append(tokens, vocab.BOS())
-	}
-	for len(tokens) < n {
-		part, err := vocab.Tokenize(madeUpText(), false)
-		if err != nil {
-			return err
-		}
-		if len(part) == 0 {
-			return errors.New("the vocabulary makes no tokens of English text")
-		}
-		tokens = append(tokens, part...)
-	}
-	c.prompt = tokens[:n]
-	return nil
+	var err error
+	c.prompt, err = madeUpTokens(c.engine.Vocab(), n)
+	return err
 }
 
 // madeUpText is a paragraph that nobody has sent before.

@@ -47,7 +47,7 @@ func (k *keeper) learn(name string, m *keptModel, vocab engine.Vocab) {
 
 // finished takes note of what a sequence cost. It is called by engines.
 func (k *keeper) finished(name, label string, r engine.Result) {
-	if k == nil || label == compareLabel {
+	if k == nil || label == compareLabel || label == benchLabel {
 		return
 	}
 	k.models.mu.Lock()

@@ -197,7 +197,7 @@ func (n *Node) keepModel(spec engine.Spec, m *loadedModel) {
 func (n *Node) engineHooks(model string) engine.Hooks {
 	return engine.Hooks{
 		Finished: func(id string, r engine.Result, _ error) {
-			if id != compareLabel && r.Generated > 0 {
+			if id != compareLabel && id != benchLabel && r.Generated > 0 {
 				n.metrics.served(model)
 			}
 			n.keeper.finished(model, id, r)

@@ -40,6 +40,10 @@ type metrics struct {
 	kvMovedBytes   *prometheus.CounterVec
 	kvMoveSeconds  *prometheus.HistogramVec
 	kvMoveError    *prometheus.HistogramVec
+	estimateError  *prometheus.HistogramVec
+	plans          *prometheus.CounterVec
+	roleChanges    *prometheus.CounterVec
+	selfBenches    *prometheus.CounterVec
 	engineSnapshot *engineCollector
 }
 
@@ -70,6 +74,11 @@ func newMetrics(source func() []engineSample, kv func() kvstore.Stats, streams, 
 	m.kvMovedBytes = counter("tandem_kv_moved_bytes_total", "Bytes of KV blocks, by direction: in, out.", "direction")
 	m.kvMoveSeconds = histogram("tandem_kv_move_seconds", "Time of transfers of KV blocks, with what they waited for.", latencyBuckets)
 	m.kvMoveError = histogram("tandem_kv_move_estimate_ratio", "Time of complete transfers over what was expected.", []float64{.25, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 4}, "way")
+	m.estimateError = histogram("tandem_estimate_error_seconds", "How far the expected time to the first token was from what came, of requests that were placed by cost.", latencyBuckets)
+	m.plans = counter("tandem_plans_total", "Plans of roles that this node made as the leader: agreed, advised, rolled_back.", "what")
+	m.roleChanges = counter("tandem_role_changes_total", "Roles that this node took.", "role")
+	m.selfBenches = counter("tandem_self_benchmarks_total", "Measurements of models while nobody used them.", "model")
+	m.registry.MustRegister(m.estimateError, m.plans, m.roleChanges, m.selfBenches)
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tandem_open_streams", Help: "Answers that are being streamed."}, streams),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tandem_panics_total", Help: "Requests that ended in a panic of the node."}, panics))
@@ -102,6 +111,19 @@ func (m *metrics) listen(e event) {
 		m.kvWays.WithLabelValues(e.Ways[0].Kind).Inc()
 	case KVMoved:
 		m.kvMovedTo(e)
+	case PlanMade:
+		what := "agreed"
+		switch {
+		case e.Advice:
+			what = "advised"
+		case e.Rollback:
+			what = "rolled_back"
+		}
+		m.plans.WithLabelValues(what).Inc()
+	case RoleTaken:
+		m.roleChanges.WithLabelValues(e.To).Inc()
+	case SelfMeasured:
+		m.selfBenches.WithLabelValues(e.Model).Inc()
 	case RequestRefused:
 		m.refused.WithLabelValues().Inc()
 	case RequestFinished:

@@ -60,6 +60,10 @@ type Node struct {
 	library  *library
 	peers    *peers // nil: this node is alone
 	told     told
+	bench    *selfBench
+	roles    *roles
+	planner  *planner
+	workload workload
 	events   *eventHub
 	past     *timelines // requests that ended
 	tracer   *tracer    // nil: no traces are sent
@@ -80,6 +84,7 @@ type Node struct {
 	tasks        sync.WaitGroup          // goroutines of go_
 	addr         string                  // written before listening is closed
 	running      atomic.Int64            // calls of Generate and Embed
+	prefills     atomic.Int64            // prompts that are computed for other nodes
 
 	mu struct {
 		sync.Mutex
@@ -163,6 +168,7 @@ func (n *Node) open() error {
 		return errors.Join(err, n.keeper.close())
 	}
 	n.pool, n.kvAdmin = engine.NewPool(n.poolConfig()), newKVAdmin(n)
+	n.bench, n.roles, n.planner = newSelfBench(n), newRoles(n), newPlanner(n)
 	n.vocabs = &vocabs{node: n}
 	n.library = &library{node: n, store: n.store, context: n.cfg.Context}
 	n.pages = newEverywhere(n)
@@ -205,6 +211,11 @@ func (n *Node) Run(ctx context.Context) error {
 	n.goFunc(func() { served <- n.server.Serve(api.Listener(listener)) })
 	n.goFunc(func() { n.prepareDefault(n.stopping) })
 	n.goFunc(n.kvAdmin.checkKV)
+	n.goFunc(n.bench.run)
+	if n.peers != nil {
+		n.goFunc(n.roles.run)
+		n.goFunc(n.planner.run)
+	}
 	n.goFunc(func() { n.store.PrepareSharing(n.stopping) })
 
 	select {

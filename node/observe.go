@@ -9,6 +9,7 @@ func (n *Node) observe(r api.RequestRecord) {
 	if model == "" {
 		model = "none"
 	}
+	n.workload.finished(r)
 	n.events.emit(RequestFinished{ID: r.ID, Endpoint: r.Endpoint, Model: model, Outcome: string(r.Outcome), Status: r.Status,
 		PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens, CompletionTokens: r.CompletionTokens,
 		TTFT: r.TTFT.Seconds(), Seconds: r.Total.Seconds(), Load: r.Load.Seconds(), Queue: r.Queue.Seconds(), Prefill: r.Prefill.Seconds(),

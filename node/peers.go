@@ -108,8 +108,8 @@ func (n *Node) openPeers() error {
 		ready() // changed waits for it, and close for changed
 		return errors.Join(fmt.Errorf("the cluster's agreement: %w", err), p.close())
 	}
-	p.quorum.Watch(p.agreed)
 	n.peers = p
+	p.quorum.Watch(p.agreed) // which asks for names of peers
 	return nil
 }
 
@@ -122,8 +122,9 @@ func (p *peers) agreed(s quorum.State) {
 		policy = scheduler.Place
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.mu.policy = policy
+	p.mu.Unlock()
+	p.node.roles.agreed(s)
 }
 
 // smallBuffers tells how to give QUIC the buffers that fast networks need.
@@ -223,6 +224,7 @@ func (p *peers) changed(m member.Member) {
 	if p.quorum != nil {
 		p.quorum.MembersChanged()
 	}
+	n.roles.poke()
 	if !known || before.State != m.State || before.Role != m.Role || before.Name != m.Name {
 		n.events.emit(MemberChanged{ID: string(m.ID), Name: m.Name, State: string(m.State), Role: string(m.Role)})
 	}

@@ -22,7 +22,8 @@ type placement struct {
 	Decode, Prefill string // names for people; Prefill is "local" where that is Decode
 	Reason          string
 
-	scores []scheduler.Score // of all nodes that were looked at; none where there was no choice
+	estimateMs float64           // until the first token; 0: there was no choice
+	scores     []scheduler.Score // of all nodes that were looked at; none where there was no choice
 
 	noted bool // what the node that decodes said was added
 }
@@ -82,7 +83,7 @@ func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []mem
 	if err != nil {
 		return placement{}, err
 	}
-	return placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason, scores: d.Scores}, nil
+	return placement{node: d.Node, here: d.Node == self, Decode: n.peers.name(d.Node), Prefill: "local", Reason: d.Reason, estimateMs: d.EstimateMs, scores: d.Scores}, nil
 }
 
 // Terms of marks: how long a node gets nothing after it refused, unless it gives a
@@ -154,7 +155,10 @@ func (p *peers) chainLocked(m target, tenant string, tokens []engine.Token, r *s
 func (p *peers) stateLocked(m target, now time.Time) scheduler.State {
 	s := scheduler.State{Entry: member.ID(p.node.id), Transfers: p.node.keeper != nil, Disagg: scheduler.Disagg(p.node.cfg.Disagg)}
 	for id, v := range p.mu.views {
-		node := scheduler.Node{ID: id, Name: v.member.Name, State: v.member.State, Role: v.member.Role, GoodAge: now.Sub(v.good)}
+		node := scheduler.Node{ID: id, Name: v.member.Name, State: v.member.State, Role: v.member.Role, Fixed: v.load.Fixed, GoodAge: now.Sub(v.good)}
+		if v.load.Taking != "" { // it finishes what it has of its old part
+			node.Role, node.Fixed = v.load.Taking, true
+		}
 		if v.mark.Kind != scheduler.NoMark {
 			node.Mark = v.mark
 			node.Mark.Age = now.Sub(v.marked)

@@ -49,6 +49,8 @@ func (n *Node) servePrefill(ctx context.Context, s *xfer.Stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.requests, func() { cancel(errMoved) })()
+	n.prefills.Add(1)
+	defer n.prefills.Add(-1)
 	u := &use{node: n}
 	defer u.release(nil)
 	seq, err := n.beginPrefill(ctx, u, c)

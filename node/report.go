@@ -8,6 +8,7 @@ import (
 
 	"tandem/cluster/member"
 	"tandem/kvstore/block"
+	"tandem/node/engine"
 	"tandem/node/models"
 	"tandem/scheduler"
 )
@@ -17,6 +18,13 @@ import (
 type loadReport struct {
 	Ready  bool        `json:"ready"`
 	Models []modelLoad `json:"models"`
+	// Fixed says that --role decides the role; Taking is the one that the node is about
+	// to take.
+	Fixed  bool        `json:"fixed,omitempty"`
+	Taking member.Role `json:"taking,omitempty"`
+	// Work is of the requests that came in here; Planner what the leader's planner says.
+	Work    []work       `json:"work,omitempty"`
+	Planner *PlannerSays `json:"planner,omitempty"`
 	// Links are the ways on which KV comes to this node.
 	Links []linkLoad `json:"links,omitempty"`
 }
@@ -49,12 +57,14 @@ type modelLoad struct {
 	Waiting  int `json:"waiting,omitempty"` // prompt tokens to be computed
 	Active   int `json:"active,omitempty"`  // tokens in use
 
-	TokenMs   float64 `json:"token_ms,omitempty"` // of the first prompt token
-	Doubles   float64 `json:"doubles,omitempty"`  // position at which a token takes twice as long
-	StepMs    float64 `json:"step_ms,omitempty"`  // of a token of each of StepWidth streams
-	StepWidth float64 `json:"step_width,omitempty"`
-	SlotMs    float64 `json:"slot_ms,omitempty"`  // that a request keeps its slot
-	RAMRate   float64 `json:"ram_rate,omitempty"` // bytes/s from memory into the engine
+	TokenMs float64 `json:"token_ms,omitempty"` // of the first prompt token
+	Doubles float64 `json:"doubles,omitempty"`  // position at which a token takes twice as long
+	// Decode is the time between tokens by streams; LongDoubles the context at which it
+	// is twice that.
+	Decode      []DecodePoint `json:"decode,omitempty"`
+	LongDoubles float64       `json:"long_doubles,omitempty"`
+	SlotMs      float64       `json:"slot_ms,omitempty"`  // that a request keeps its slot
+	RAMRate     float64       `json:"ram_rate,omitempty"` // bytes/s from memory into the engine
 }
 
 // same tells whether this is the model of a request: the same file. As long as its
@@ -75,10 +85,32 @@ func (l *modelLoad) known(name string, age time.Duration) scheduler.Model {
 		m.PrefillRate = scheduler.Figure{Value: 1000 / l.TokenMs, Age: age}
 		m.PrefillContext = l.Doubles
 	}
-	if l.StepMs > 0 {
-		m.Decode, m.DecodeAge = []scheduler.Pace{{Streams: max(1, int(l.StepWidth+0.5)), Ms: l.StepMs}}, age
+	for _, p := range l.Decode[:min(len(l.Decode), benchPointsMax)] {
+		if p.Streams < 1 || !sane(p.Ms) {
+			continue // it comes from another node
+		}
+		m.Decode, m.DecodeAge = append(m.Decode, scheduler.Pace{Streams: p.Streams, Ms: p.Ms}), age
 	}
+	m.DecodeContext = l.LongDoubles
 	return m
+}
+
+// rates are told rounded, so that a report does not change with every step.
+func (l *modelLoad) rates(r ModelRates) {
+	l.TokenMs, l.Doubles, l.RAMRate = rounded(r.PrefillMs), rounded(r.PrefillDoubles), rounded(r.Import)
+	l.LongDoubles = rounded(r.DecodeDoubles)
+	for _, p := range r.Decode {
+		l.Decode = append(l.Decode, DecodePoint{Streams: p.Streams, Ms: rounded(p.Ms)})
+	}
+}
+
+// rounded keeps three digits.
+func rounded(x float64) float64 {
+	if x <= 0 || math.IsInf(x, 0) {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
+	return math.Round(x/unit) * unit
 }
 
 // loadRate is taken for how fast a model is loaded, in bytes per second, where that
@@ -88,17 +120,16 @@ const loadRate = 400 << 20
 // report is the state of this node for others, and for its own placement, with its
 // models as they were listed lately.
 func (n *Node) report(list []models.Model) loadReport {
-	r := loadReport{Ready: n.Ready() == nil}
-	loaded := map[string]modelLoad{}
+	r := loadReport{Ready: n.Ready() == nil, Fixed: n.fixedRole(), Taking: n.roles.taking(), Work: n.works(), Planner: n.planner.said()}
+	loaded, stats := map[string]modelLoad{}, map[string]engine.Stats{}
 	for _, p := range n.pool.Loaded() {
 		st := p.Stats
 		l := modelLoad{Ready: st.Stalled < engineStall, Loaded: true, Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued + st.Parked,
-			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, TokenMs: milliseconds(st.TokenTime), Doubles: st.TokenDoubles, StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth,
-			SlotMs: milliseconds(st.Hold), RAMRate: st.RestoreRate}
+			QueueMax: n.cfg.Queue, Waiting: st.Waiting, Active: st.KVTokens, SlotMs: milliseconds(st.Hold)}
 		if kept := n.keptOf(p.Spec.Name); kept != nil && kept.reason == "" {
 			l.Fingerprint, l.BlockTokens, l.KVBytes = kept.fingerprint, kept.size, kept.shape.Bytes()
 		}
-		loaded[p.Spec.Name] = l
+		loaded[p.Spec.Name], stats[p.Spec.Name] = l, st
 	}
 	for _, m := range list {
 		l, ok := loaded[m.Name]
@@ -106,6 +137,7 @@ func (n *Node) report(list []models.Model) loadReport {
 			l = modelLoad{Ready: n.fits(m), LoadMs: 500 + float64(m.Size)/loadRate*1000, Context: n.cfg.Context, Slots: n.cfg.Parallel, QueueMax: n.cfg.Queue}
 		}
 		l.Name, l.Digest = m.Name, m.Digest
+		l.rates(n.ratesOf(m, stats[m.Name])) // of one that is not loaded, as measured when it was
 		r.Models = append(r.Models, l)
 	}
 	r.Links = n.peers.links()

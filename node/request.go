@@ -61,6 +61,7 @@ func (n *Node) Generate(ctx context.Context, r *api.Request, out api.Sink) (api.
 	out.Accepted(api.Accepted{Model: model.Name, Node: place.Decode, Prefill: place.Prefill, Reason: place.Reason,
 		PromptTokens: plan.tokens(), Created: start, Warnings: plan.warnings})
 	err = runChoices(ctx, choices, out)
+	n.estimated(place, choices[0].answer.Result())
 	for _, c := range choices {
 		c.addTo(&result)
 	}

@@ -62,6 +62,7 @@ type Status struct {
 		Queue        kvstore.QueueStats `json:"queue"`
 		RDMA         *RDMAStatus        `json:"rdma,omitempty"` // nil: it is off
 	} `json:"kv"`
+	Planner      PlannerStatus   `json:"planner"`
 	Reservations int             `json:"reservations"`
 	Goroutines   int             `json:"goroutines"`
 	OpenStreams  int             `json:"open_streams"`
@@ -124,6 +125,8 @@ type ModelStatus struct {
 	StepWidth   float64   `json:"step_width"`
 	KVKept      bool      `json:"kv_kept"`             // blocks of this model are kept
 	KVReason    string    `json:"kv_reason,omitempty"` // why they are not
+	// Rates are how fast it is here, and what that is based on.
+	Rates ModelRates `json:"rates"`
 }
 
 // Status implements api.Admin.
@@ -150,6 +153,12 @@ func (n *Node) status() Status {
 			Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued, KVTokens: st.KVTokens, KVCells: st.KVCells,
 			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated,
 			PrefillMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth})
+		model, _ := n.store.Resolve(m.Spec.Model) // of none nothing is known
+		rates := n.ratesOf(model, st)
+		if k := n.keptOf(m.Spec.Name); k != nil && k.reason == "" {
+			rates.KVBytes = k.shape.Bytes()
+		}
+		s.Models[len(s.Models)-1].Rates = rates
 		names = append(names, m.Spec.Name)
 		s.Requests.Running += st.Running
 		s.Requests.Queued += st.Queued
@@ -161,6 +170,7 @@ func (n *Node) status() Status {
 	s.KV.RAMReady = kv.Arena.FaultedBytes
 	s.KV.RAM, s.KV.Disk, s.KV.Queue = kv.RAM, kv.Disk, kv.Queue
 	n.clusterStatus(&s, names)
+	s.Planner = n.plannerStatus()
 	return s
 }
 

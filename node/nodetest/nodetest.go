@@ -100,7 +100,7 @@ func Config(t testing.TB, dir string) node.Config {
 	}
 	c, _, err := node.LoadConfig(node.Sources{Flags: map[string][]string{
 		"data-dir": {filepath.Join(dir, "data")}, "listen": {"127.0.0.1:0"}, "gossip": {"127.0.0.1:0"}, "peer": {"127.0.0.1:0"},
-		"model": {model}, "ctx": {"1024"}, "kv-ram": {"16MiB"}, "kv-disk": {"0"}, "name": {"n1"}, "log-level": {"error"}}})
+		"model": {model}, "ctx": {"1024"}, "kv-ram": {"16MiB"}, "kv-disk": {"0"}, "self-bench": {"off"}, "planner": {"off"}, "name": {"n1"}, "log-level": {"error"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
