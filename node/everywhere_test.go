@@ -254,7 +254,7 @@ func TestPrefixesAreCopied(t *testing.T) {
 
 // TestSecretIsToldToHoldersOfAKey: and to nobody else.
 func TestSecretIsToldToHoldersOfAKey(t *testing.T) {
-	const key = "a key of the tests"
+	const key = "a-key-of-the-tests"
 	n := nodetest.Start(t, enginetest.Options{}, func(c *node.Config) { c.APIKeys, c.Secret = []string{key}, "the secret of the tests" })
 	if status, body := n.PostAs("", "/admin/cluster/join", `{"secret":true}`); status != 401 || strings.Contains(body, "the secret") {
 		t.Errorf("without a key: %d %s", status, body)

@@ -35,11 +35,12 @@ func allMetrics(t *testing.T) map[string]metric {
 	for _, e := range []event{
 		RequestPlaced{ID: "r"}, RequestMoved{}, KVWayChosen{Ways: []KVWay{{Kind: "local"}}}, KVMoved{Outcome: "complete", Estimate: 1, Seconds: 1},
 		RequestRefused{}, RequestFinished{Endpoint: "chat", Model: "m", Outcome: "stop", PromptTokens: 1, TTFT: 1, Seconds: 1},
-		ModelLoaded{Seconds: 1}, ModelFailed{}, KVChecked{}, PullFinished{},
+		ModelLoaded{Seconds: 1}, ModelFailed{}, PlanMade{}, RoleTaken{To: "hybrid"}, SelfMeasured{Model: "m"}, KVChecked{}, PullFinished{},
 	} {
 		m.listen(e)
 	}
 	m.served("m")
+	m.estimateError.WithLabelValues().Observe(1)
 	gathered, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
