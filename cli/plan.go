@@ -105,7 +105,7 @@ func (s *benchNode) selfBench(ctx context.Context) (node.ModelRates, error) {
 // and wires would change.
 func printRates(out io.Writer, r node.ModelRates, outlook []node.Outlook) error {
 	m := r.Measured
-	fmt.Fprintf(out, "\nself-benchmark, medians of %d rounds\n", m.Rounds)
+	fmt.Fprintf(out, "\nself-benchmark, lower quartiles of %d rounds\n", m.Rounds)
 	t := newTable(out, "MEASURE", "TOKENS", "CONTEXT", "RATE")
 	for _, p := range m.Prefill {
 		t.row("prefill", fmt.Sprint(p.Tokens), "0", fmt.Sprintf("%.1f tokens/s", float64(p.Tokens)/p.Ms*1000))

@@ -123,7 +123,7 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	served, reasons := map[string]int{}, map[string]bool{}
-	for i := range 24 {
+	for i := range 48 {
 		wg.Go(func() {
 			resp := openChat(t, t.Context(), nodes[0], fmt.Sprintf("question %d", i), `,"max_tokens":60`)
 			s := read(t, resp, nil)
@@ -135,7 +135,7 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	}
 	wg.Wait()
 	if len(served) != 3 {
-		t.Errorf("24 requests at once went to %v: %q", served, slices.Sorted(maps.Keys(reasons)))
+		t.Errorf("48 requests at once went to %v: %q", served, slices.Sorted(maps.Keys(reasons)))
 	}
 	for _, n := range nodes {
 		n.AtRest()

@@ -267,7 +267,7 @@ func (r *relay) move(ctx context.Context, lost *lostError) error {
 	defer give.Stop()
 	refused := []member.ID{lost.node}
 	for {
-		place, err := r.home.place(r.use, r.request.Salt, slices.Concat(r.request.Tokens, r.log), refused)
+		place, err := r.home.place(r.use, r.request.Salt, slices.Concat(r.request.Tokens, r.log), max(0, r.request.MaxTokens-len(r.log)), refused)
 		if err == nil {
 			var next answer
 			if next, err = r.goOn(ctx, &place); err == nil {

@@ -63,8 +63,9 @@ func (n *Node) find(name string) (target, error) {
 // othersServe tells whether other nodes have a model, too, and could take requests.
 func (n *Node) othersServe(m target) bool { return len(n.peers.holders(m)) > 0 }
 
-// place chooses the node for a sequence of tokens. Excluded nodes have refused it.
-func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []member.ID) (placement, error) {
+// place chooses the node for a sequence of tokens behind which at most limit are
+// generated, 0: until the context is full. Excluded nodes have refused it.
+func (n *Node) place(u *use, tenant string, tokens []engine.Token, limit int, exclude []member.ID) (placement, error) {
 	self := member.ID(n.id)
 	if u.model.here && !n.othersServe(u.model) {
 		if slices.Contains(exclude, self) {
@@ -79,7 +80,7 @@ func (n *Node) place(u *use, tenant string, tokens []engine.Token, exclude []mem
 	if !u.model.here { // it may have come meanwhile; this request has only its vocabulary
 		exclude = append(slices.Clip(exclude), self)
 	}
-	d, err := n.peers.decide(u.model, tenant, tokens, exclude)
+	d, err := n.peers.decide(u.model, tenant, tokens, limit, exclude)
 	if err != nil {
 		return placement{}, err
 	}
@@ -112,12 +113,12 @@ func (n *Node) refusedBy(node member.ID, err error) {
 }
 
 // decide asks the scheduler.
-func (p *peers) decide(m target, tenant string, tokens []engine.Token, exclude []member.ID) (scheduler.Decision, error) {
+func (p *peers) decide(m target, tenant string, tokens []engine.Token, limit int, exclude []member.ID) (scheduler.Decision, error) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.placed++
-	r := scheduler.Request{Model: m.Name, Tokens: len(tokens), Exclude: exclude, Number: p.mu.placed, Seed: rand.Uint64()}
+	r := scheduler.Request{Model: m.Name, Tokens: len(tokens), Expected: min(limit, expectedMax), Exclude: exclude, Number: p.mu.placed, Seed: rand.Uint64()}
 	chain := p.chainLocked(m, tenant, tokens, &r)
 	r.Holdings = p.mu.index.Match(chain, now)
 	d, err := p.mu.policy(p.stateLocked(m, now), r)
@@ -128,6 +129,9 @@ func (p *peers) decide(m target, tenant string, tokens []engine.Token, exclude [
 	p.mu.index.Predict(d.Node, chain, now.Add(predictTime))
 	return d, nil
 }
+
+// expectedMax is how long an answer is expected to be, unless it may not be so long.
+const expectedMax = 256
 
 // predictTime is how long a placement counts as if the node had the blocks already.
 const predictTime = 4 * time.Second

@@ -28,7 +28,7 @@ func TestSelfBenchmark(t *testing.T) {
 	})
 	s := n.Status(context.Background()).(node.Status)
 	r := s.Models[0].Rates
-	if r.PrefillMs <= 0 || len(r.Decode) != 3 || r.Decode[0].Ms < 2 || r.Measured.Rounds != 3 {
+	if r.PrefillMs <= 0 || len(r.Decode) != 3 || r.Decode[0].Ms < 2 || r.Measured.Rounds != 5 {
 		t.Errorf("rates %+v", r)
 	}
 	if s.Models[0].Computed != 0 || s.Models[0].Generated != 0 || s.Models[0].Resident != 0 {

@@ -126,7 +126,7 @@ func (n *Node) seat(ctx context.Context, u *use, r *api.Request, p *plan) (place
 	var refused []member.ID
 	var last error
 	for {
-		place, err := n.place(u, r.Tenant, p.prompts[0], refused)
+		place, err := n.place(u, r.Tenant, p.prompts[0], r.MaxTokens, refused)
 		if err != nil {
 			if last != nil {
 				err = last

@@ -33,7 +33,7 @@ type selfBench struct {
 	unsaved bool
 }
 
-// SelfFigures are what was measured of a model on this node: medians of rounds.
+// SelfFigures are what was measured of a model on this node: lower quartiles of rounds.
 type SelfFigures struct {
 	Prefill []PrefillPoint `json:"prefill"` // by tokens, ascending
 	Decode  []DecodePoint  `json:"decode"`  // by streams, short contexts; ascending
@@ -62,15 +62,15 @@ type DecodePoint struct {
 const (
 	// benchLabel names its sequences; they count for no statistics.
 	benchLabel  = "self-bench"
-	benchRounds = 3
+	benchRounds = 5
 	benchShort  = 64 // tokens of the short prompts
 	// benchLong bounds the long ones, and benchTime what one of them may take.
 	benchLong = 1024
-	benchTime = time.Second
+	benchTime = 600 * time.Millisecond
 	// benchPrompt is that of streams whose tokens are timed, of which there are
 	// benchTokens, fewer of a slow model.
 	benchPrompt    = 16
-	benchTokens    = 24
+	benchTokens    = 16
 	benchTokensMin = 6
 	benchWidthMax  = 8
 
@@ -274,7 +274,7 @@ type measurement struct {
 }
 
 // run measures everything. Rounds alternate between what is measured, so that a slow
-// moment of the machine hits few rounds of each, and medians drop those.
+// moment of the machine hits few rounds of each, and the quartile drops those.
 func (m *measurement) run(ctx context.Context) (SelfFigures, error) {
 	m.rounds = benchRounds
 	info, st := m.engine.Info(), m.engine.Stats()
@@ -293,7 +293,7 @@ func (m *measurement) run(ctx context.Context) (SelfFigures, error) {
 	long := min(benchLong, info.Context*3/4, int(float64(short)*float64(benchTime)/float64(max(first.Prefill, time.Microsecond))))
 	long = max(long, min(2*short, info.Context*3/4))
 	step := first.Decode / time.Duration(max(1, first.Generated-1))
-	tokens := min(max(int(benchTime/2/max(step, time.Microsecond)), benchTokensMin), benchTokens)
+	tokens := min(max(int(benchTime/max(step, time.Microsecond)), benchTokensMin), benchTokens)
 	widths := []int{1}
 	if st.Resident == 0 { // other streams would take rows that users come back to
 		for w := 2; w <= min(st.Slots, benchWidthMax); w *= 2 {
@@ -319,10 +319,10 @@ func (m *measurement) run(ctx context.Context) (SelfFigures, error) {
 			steps[i] = append(steps[i], ms)
 		}
 	}
-	f := SelfFigures{Rounds: m.rounds, Prefill: []PrefillPoint{{short, medianOf(shorts)}, {long, medianOf(longs)}},
-		DecodeLong: DecodePoint{1, long, medianOf(behind)}}
+	f := SelfFigures{Rounds: m.rounds, Prefill: []PrefillPoint{{short, quartileOf(shorts)}, {long, quartileOf(longs)}},
+		DecodeLong: DecodePoint{1, long, quartileOf(behind)}}
 	for i, w := range widths {
-		f.Decode = append(f.Decode, DecodePoint{w, benchPrompt, medianOf(steps[i])})
+		f.Decode = append(f.Decode, DecodePoint{w, benchPrompt, quartileOf(steps[i])})
 	}
 	if err := f.validate(); err != nil {
 		return f, err
@@ -397,14 +397,17 @@ func (m *measurement) streams(ctx context.Context, width, generate int) (float64
 		}
 		each = append(each, tokenMs(r))
 	}
-	return medianOf(each), nil
+	return quartileOf(each), nil
 }
 
 // rows has the rows of a prompt taken out and put back; 0: they are not kept. What it
 // leaves in the tiers is evicted.
 func (m *measurement) rows(ctx context.Context, tokens int) (imported, exported float64, err error) {
 	kept := m.loaded.kept.Load()
-	if kept == nil || kept.reason != "" || tokens <= 2*kept.size {
+	if kept == nil || kept.reason != "" {
+		return 0, 0, nil
+	}
+	if tokens = max(tokens, 2*kept.size+1); tokens >= m.engine.Info().Context {
 		return 0, 0, nil
 	}
 	prompt, err := madeUpTokens(m.engine.Vocab(), tokens)
@@ -431,13 +434,15 @@ func tokenMs(r engine.Result) float64 {
 	return milliseconds(r.Decode) / float64(max(1, r.Generated-1))
 }
 
-// medianOf is the median, of two the lower: what disturbs only adds.
-func medianOf(list []float64) float64 {
+// quartileOf is the value that a quarter is not above. Other programs only add to a
+// time, so of a few rounds the better ones tell what the machine can do; the very best
+// one may be chance.
+func quartileOf(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
 	}
 	list = slices.Sorted(slices.Values(list))
-	return list[(len(list)-1)/2]
+	return list[(len(list)-1)/4]
 }
 
 // madeUpTokens are tokens of English text that nobody has sent before.
@@ -469,6 +474,9 @@ func (f *SelfFigures) prefillLine() (first, doubles float64) {
 	}
 	slope := (far - near) / (float64(b.Tokens-a.Tokens) / 2)
 	start := max(near-slope*float64(a.Tokens)/2, near/2)
+	if start/slope < doublesMin {
+		return far, 0
+	}
 	return start, start / slope
 }
 
@@ -479,11 +487,20 @@ func (f *SelfFigures) decodeDoubles() float64 {
 	if far.Context <= near.Context || far.Ms < near.Ms*slopeMin {
 		return 0
 	}
-	return near.Ms * float64(far.Context-near.Context) / (far.Ms - near.Ms)
+	doubles := near.Ms * float64(far.Context-near.Context) / (far.Ms - near.Ms)
+	if doubles < doublesMin {
+		return 0
+	}
+	return doubles
 }
 
-// slopeMin is how much longer something must take to say that it grows.
-const slopeMin = 1.05
+const (
+	// slopeMin is how much longer something must take to say that it grows.
+	slopeMin = 1.05
+	// doublesMin is the shortest context at which anything takes twice as long: what
+	// grows faster is noise, as weights cost more than some hundred tokens of KV.
+	doublesMin = 500
+)
 
 // paceAt is the time between tokens of some streams, on a line between what was
 // measured.

@@ -34,6 +34,11 @@ func TestFiguresOfPoints(t *testing.T) {
 			t.Errorf("%g streams: %g ms, want %g", streams, got, want)
 		}
 	}
+	noisy := figures()
+	noisy.Prefill, noisy.DecodeLong = []PrefillPoint{{64, 100}, {128, 400}}, DecodePoint{1, 128, 40}
+	if first, doubles := noisy.prefillLine(); first != 400.0/128 || doubles != 0 || noisy.decodeDoubles() != 0 {
+		t.Errorf("of noise: %g ms, %g, %g", first, doubles, noisy.decodeDoubles())
+	}
 	f.Prefill[1].Ms = 1024 * 2.0
 	f.DecodeLong.Ms = 10.1
 	if first, doubles := f.prefillLine(); first != 2 || doubles != 0 || f.decodeDoubles() != 0 {

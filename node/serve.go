@@ -238,7 +238,7 @@ func asAPIError(model string, err error) *api.Error {
 func (n *Node) ask(ctx context.Context, to target, service string, question, answer any, limit int) error {
 	var lost error
 	for exclude := []member.ID{member.ID(n.id)}; ; {
-		d, err := n.peers.decide(to, "", nil, exclude)
+		d, err := n.peers.decide(to, "", nil, 0, exclude)
 		if err != nil {
 			return cmp.Or(lost, err)
 		}
