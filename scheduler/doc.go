@@ -15,7 +15,10 @@
 // and what the answer costs itself and those that run there. The other policies have
 // the same signature and serve comparison.
 //
-// An Index and a Ledger belong to one goroutine at a time: the caller locks. Place
+// A Planner gives nodes roles, for the load of the next minutes: plan.go. OwnRole is what
+// a node makes of a plan.
+//
+// An Index, a Ledger and a Planner belong to one goroutine at a time: the caller locks. Place
 // and the other policies keep nothing and only read what they are given. Nothing
 // blocks; a decision takes some tens of microseconds, also with a million blocks.
 //
@@ -27,5 +30,6 @@
 // Errors to match: *GapError and *NodesError of the Index; *Busy, *NotReadyError,
 // *UnknownModelError and *TooLongError of policies; ErrInvalid of decoders.
 //
-// Start reading in state.go, then place.go and cost.go; index.go for what is where.
+// Start reading in state.go, then place.go and cost.go; index.go for what is where;
+// plan.go and plan_forecast.go for roles.
 package scheduler
