@@ -111,7 +111,7 @@ def main(program, out):
 
     # The program may be one for another processor: it is not asked.
     version = {"version": os.environ.get("VERSION") or subprocess.run(["git", "describe", "--tags", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip() or "dev",
-               "os": settings.get("GOOS", ""), "arch": settings.get("GOARCH", ""), "cgo_cflags": settings.get("CGO_CFLAGS", "")}
+               "os": settings.get("GOOS", ""), "arch": settings.get("GOARCH", ""), "cgo_cflags": settings.get("CGO_CFLAGS") or os.environ.get("CGO_CFLAGS", "")}  # with -trimpath the program does not tell
     # Reproducible: the same program gives the same file.
     when = int(os.environ.get("SOURCE_DATE_EPOCH") or subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True).stdout or 0)
     bom = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
