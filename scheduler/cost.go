@@ -368,13 +368,3 @@ func (s *State) node(id member.ID) *Node {
 	}
 	return nil
 }
-
-// holding is what a node holds of the prompt.
-func (r *Request) holding(id member.ID) Holding {
-	for _, h := range r.Holdings {
-		if h.Node == id {
-			return h
-		}
-	}
-	return Holding{Node: id}
-}
