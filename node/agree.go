@@ -131,6 +131,9 @@ func (p *peers) serveForward(ctx context.Context, s *xfer.Stream) error {
 
 // wantedRole is the role that --role asks for; auto begins as hybrid.
 func (n *Node) wantedRole() member.Role {
+	if role := n.pages.givenRole(); role != "" {
+		return member.Role(role)
+	}
 	if n.cfg.Role == "auto" || n.cfg.Role == "" {
 		return member.Hybrid
 	}

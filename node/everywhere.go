@@ -51,6 +51,7 @@ const (
 type everywhere struct {
 	node      *Node
 	watchers  atomic.Int64
+	role      atomic.Pointer[string] // that this node was given; nil: none
 	transport *http.Transport
 	inner     *http.Server
 	streams   chan net.Conn // that others opened to the administration of this node
@@ -391,22 +392,33 @@ func (e *everywhere) Join(withSecret bool) any {
 	return j
 }
 
-// Taken is the role that a node has.
+// Taken is the role that a node takes.
 type Taken struct {
 	Role string `json:"role"`
 }
 
-// Role implements api.Nodes: this node takes a role until it is started again.
+// Role implements api.Nodes: this node takes a role until it is started again, or until
+// it is given "auto": then what it was started with, or the plan, counts again. It takes
+// the role when it has finished what it does.
 func (e *everywhere) Role(role string) (any, error) {
-	roles := []member.Role{member.Hybrid, member.Prefill, member.Decode}
-	if !slices.Contains(roles, member.Role(role)) {
-		return nil, api.BadRequest("role", "role: %.40q; allowed: hybrid, prefill, decode", role)
+	roles := []string{"auto", string(member.Hybrid), string(member.Prefill), string(member.Decode)}
+	if !slices.Contains(roles, role) {
+		return nil, api.BadRequest("role", "role: %.40q; allowed: auto, hybrid, prefill, decode", role)
 	}
-	p, err := clusterAdmin{e.node}.peers()
-	if err != nil {
+	if _, err := (clusterAdmin{e.node}).peers(); err != nil {
 		return nil, err
 	}
-	return Taken{role}, p.cluster.Update(func(m *member.Member) { m.Role = member.Role(role) })
+	e.role.Store(&role)
+	e.node.roles.poke()
+	return Taken{role}, nil
+}
+
+// givenRole is the role that this node was given since it was started; "" is none.
+func (e *everywhere) givenRole() string {
+	if role := e.role.Load(); role != nil && *role != "auto" {
+		return *role
+	}
+	return ""
 }
 
 // Removed names a node that was removed.

@@ -183,7 +183,7 @@ func TestAdministrationOfOtherNodes(t *testing.T) {
 		{"GET", there + "/admin/nodes/self/admin/status", "", 404, "no such route"},
 		{"POST", there + "/admin/status", "", 404, "no such route"},
 		{"POST", there + "/admin/kv/pin", `{"id":"5"}`, 400, "32 hexadecimal digits"},
-		{"POST", "/admin/cluster/role", `{"role":"boss"}`, 400, "hybrid, prefill, decode"},
+		{"POST", "/admin/cluster/role", `{"role":"boss"}`, 400, "auto, hybrid, prefill, decode"},
 		{"POST", "/admin/cluster/role", `{}`, 400, "is needed"},
 		{"POST", "/admin/cluster/remove", `{"node":"` + two.ID() + `"}`, 409, "is there"},
 		{"POST", "/admin/cluster/remove", `{"node":"x"}`, 404, "not the id of a node"},
@@ -217,7 +217,7 @@ func TestAdministrationOfOtherNodes(t *testing.T) {
 	}
 	post(there+"/admin/cluster/role", `{"role":"prefill"}`)
 	one.Until("the other node has another role", member("ready", "prefill"))
-	post(there+"/admin/cluster/role", `{"role":"hybrid"}`)
+	post(there+"/admin/cluster/role", `{"role":"auto"}`)
 	post(there+"/admin/cluster/drain", `{"on":true}`)
 	one.Until("the other node drains", member("draining", "hybrid"))
 	post(there+"/admin/cluster/drain", `{"on":false}`)

@@ -157,8 +157,10 @@ func (r *roles) step() (draining bool) {
 	return false
 }
 
-// fixedRole tells whether --role says what this node does.
-func (n *Node) fixedRole() bool { return n.cfg.Role != "auto" && n.cfg.Role != "" }
+// fixedRole tells whether --role, or a person since, says what this node does.
+func (n *Node) fixedRole() bool {
+	return n.pages.givenRole() != "" || n.cfg.Role != "auto" && n.cfg.Role != ""
+}
 
 // leftOf counts what runs here and is not of a role: answers of a node that is to compute
 // prompts for others, and prompts of others of one that is to answer.

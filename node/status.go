@@ -120,9 +120,6 @@ type ModelStatus struct {
 	Reused      int64     `json:"prompt_tokens_reused"`
 	Restored    int64     `json:"prompt_tokens_restored"` // of those reused, from kept blocks
 	Generated   int64     `json:"tokens_generated"`
-	PrefillMs   float64   `json:"prefill_ms"` // of the first token of a prompt, as measured lately; 0: not measured
-	StepMs      float64   `json:"step_ms"`    // of a token of each of StepWidth answers, as measured lately; 0: not measured
-	StepWidth   float64   `json:"step_width"`
 	KVKept      bool      `json:"kv_kept"`             // blocks of this model are kept
 	KVReason    string    `json:"kv_reason,omitempty"` // why they are not
 	// Rates are how fast it is here, and what that is based on.
@@ -151,8 +148,7 @@ func (n *Node) status() Status {
 		kept, why := n.keeps(m.Spec.Name)
 		s.Models = append(s.Models, ModelStatus{KVKept: kept, KVReason: why, Restored: st.Restored, Name: m.Spec.Name, MemoryBytes: m.Memory.Total(), Expires: m.Expires,
 			Context: st.Context, Slots: st.Slots, Running: st.Running, Queued: st.Queued, KVTokens: st.KVTokens, KVCells: st.KVCells,
-			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated,
-			PrefillMs: milliseconds(st.TokenTime), StepMs: milliseconds(st.StepTime), StepWidth: st.StepWidth})
+			Resident: st.Resident, Computed: st.Computed, Reused: st.Reused, Generated: st.Generated})
 		model, _ := n.store.Resolve(m.Spec.Model) // of none nothing is known
 		rates := n.ratesOf(model, st)
 		if k := n.keptOf(m.Spec.Name); k != nil && k.reason == "" {

@@ -21,7 +21,7 @@ type Nodes interface {
 	At(node string) (transport http.RoundTripper, id string, err error)
 	// Join tells what another machine needs to become a node.
 	Join(withSecret bool) any
-	// Role lets this node take a role until it is started again.
+	// Role lets this node take a role until it is started again; "auto" ends that.
 	Role(role string) (any, error)
 	// Remove makes a node that has failed one that left.
 	Remove(node string) (any, error)
@@ -165,7 +165,7 @@ func (s *Server) clusterRole(w http.ResponseWriter, r *http.Request) {
 	o, err := s.adminBody(w, r)
 	var role string
 	if !o.text("role", &role, MaxIdentifier) {
-		o.bad("role", "is needed: hybrid, prefill or decode")
+		o.bad("role", "is needed: auto, hybrid, prefill or decode")
 	}
 	s.adminAnswer(w, r, o.end(w, err), func(context.Context) (any, error) { return s.cfg.Nodes.Role(role) })
 }

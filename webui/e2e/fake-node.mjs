@@ -308,9 +308,7 @@ export async function startFakeNode() {
       prompt_tokens_computed: node.computed,
       prompt_tokens_reused: 9800,
       tokens_generated: node.generated,
-      prefill_ms: node.readMs,
-      step_ms: node.stepMs,
-      step_width: 1,
+      rates: { prefill_ms: node.readMs, decode: [{ streams: 1, ms: node.stepMs }], kv_bytes_per_token: 23_040 },
     });
     const members = state.nodes.map(({ id, name, state: how, role, version, models }) => ({ id, name, addr: `http://10.0.0.${id.slice(1)}:9494`, state: how, role, version, models: models.map(plain) }));
     return {

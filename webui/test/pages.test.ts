@@ -171,6 +171,10 @@ describe('the diagnosis', () => {
     for (const part of ['cellar does not answer any more', '(1 of 2 voters)', 'garage tells nothing', 'shed finishes', 'over UDP.', '2 versions: 1 on attic, shed; 2 on garage']) expect(all).toContain(part);
   });
 
+  it('does not advise to give nodes up while they elect a leader', () => {
+    expect(words(here({ quorum: false, reason: 'they elect one' }), [seen('n1', 'attic'), seen('n2', 'cellar')])).toEqual(['warn: The nodes cannot agree on changes now (they elect one). Answers go on; settings and roles stay as they are.']);
+  });
+
   it('knows a wire that became slow', () => {
     const links = [{ id: 'n2', transport: 'quic', rtt_ms: 0.4, kv: [{ transport: 'tcp', goodput: 50e6, used: true, slow: true }, { transport: 'quic', goodput: 0, problem: 'refused' }] }];
     const all = [seen('n1', 'attic', { cluster: { leader: 'n1', quorum: true, members: [], links } }), seen('n2', 'cellar')];
@@ -212,7 +216,7 @@ describe('nodes together', () => {
 });
 
 describe('is it worth it', () => {
-  const model = (read: number, step: number) => [{ name: 'm', memory_bytes: 1, context: 1, slots: 1, running: 0, queued: 0, kv_tokens: 0, kv_cells: 0, resident_tokens: 0, prompt_tokens_computed: 0, prompt_tokens_reused: 0, tokens_generated: 0, prefill_ms: read, step_ms: step, step_width: 2 }];
+  const model = (read: number, step: number) => [{ name: 'm', memory_bytes: 1, context: 1, slots: 1, running: 0, queued: 0, kv_tokens: 0, kv_cells: 0, resident_tokens: 0, prompt_tokens_computed: 0, prompt_tokens_reused: 0, tokens_generated: 0, rates: { prefill_ms: read, decode: step > 0 ? [{ streams: 2, ms: step }] : null } }];
   const links = [{ id: 'n2', transport: 'quic', rtt_ms: 1, kv: [{ transport: 'tcp', goodput: 100e6, used: true }, { transport: 'quic', goodput: 900e6 }] }];
   const all = [seen('n1', 'attic', { models: model(8, 20), cluster: { leader: '', quorum: true, members: [], links } }), seen('n2', 'cellar', { models: model(1, 40) }), seen('n3', 'idle', { models: model(0, 0) })];
 
@@ -250,7 +254,19 @@ describe('is it worth it', () => {
 describe('the planner', () => {
   it('may be absent', () => {
     for (const value of [undefined, null, 5, 'x', []]) expect(readPlanner(value)).toBeNull();
-    expect(readPlanner({})).toEqual({ mode: '', roles: [], plan: [], reasons: [], forecast: [], history: [] });
+    expect(readPlanner({})).toEqual({ mode: '', roles: [], plan: [], reasons: [], advice: [], facts: [], forecast: [], others: [], history: [] });
+  });
+
+  it('is read as the planner of this version tells it', () => {
+    const view = readPlanner({
+      mode: 'auto', epoch: 4, plan: { attic: 'decode', cellar: 'prefill' }, reason: 'cellar reads faster', role: 'decode', role_why: 'the plan',
+      says: { time: '2026-01-01T00:00:00Z', advice: { garage: 'prefill' }, others: { ttft_ms: 900 } },
+      reasons: ['cellar reads faster', 'the wire carries it'], forecast: { ttft_ms: 400, utilisation: 0.25 }, estimator: { requests: 12, p50_ms: 8 },
+      history: [{ time: '2026-01-01T00:00:00Z', epoch: 3, roles: {}, reason: 'at first' }, { time: '2026-01-02T00:00:00Z', epoch: 4, roles: { attic: 'decode' }, reason: 'cellar reads faster' }],
+    })!;
+    expect(view).toMatchObject({ mode: 'auto', roles: [{ node: 'attic', role: 'decode' }, { node: 'cellar', role: 'prefill' }], plan: [], reasons: ['cellar reads faster', 'the wire carries it'], advice: [{ node: 'garage', role: 'prefill' }], forecast: [['ttft', '400 ms'], ['utilisation', '0.250']], others: [['ttft', '900 ms']] });
+    expect(view.facts).toEqual([['epoch', '4'], ['role', 'decode'], ['role why', 'the plan'], ['estimator: requests', '12'], ['estimator: p50', '8 ms']]);
+    expect(view.history.map(({ text }) => text)).toEqual(['attic decode: cellar reads faster', 'at first']);
   });
 
   it('is read whatever its fields are called', () => {

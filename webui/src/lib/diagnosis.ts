@@ -24,7 +24,11 @@ export function diagnose(status: NodeStatus, nodes: SeenNode[]): Finding[] {
     if (member.id !== node.id && look !== null && !look.status.node.ready && state !== 'draining') warn(`${name} cannot answer yet: ${look.status.node.reason ?? 'it does not say why'}.`);
   }
   if (cluster && !cluster.quorum) {
-    bad(`The nodes cannot agree on changes now${cluster.reason ? ` (${cluster.reason})` : ''}. Answers go on; settings and roles stay as they are. If the missing nodes will not come back, \`node cluster recover\` lets this one go on alone.`);
+    const missing = nodes.some(({ member, silent }) => member.state === 'failed' || silent);
+    const why = `The nodes cannot agree on changes now${cluster.reason ? ` (${cluster.reason})` : ''}. Answers go on; settings and roles stay as they are.`;
+    // Without a node that is missing they elect a leader, within a second or two.
+    if (missing) bad(`${why} If the missing nodes will not come back, \`node cluster recover\` lets this one go on alone.`);
+    else warn(why);
   }
   for (const problem of cluster?.problems ?? []) warn(problem.endsWith('.') ? problem : `${problem}.`);
   const versions = new Map<string, string[]>();

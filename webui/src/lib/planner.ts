@@ -6,7 +6,10 @@ export interface PlannerView {
   roles: { node: string; role: string }[];
   plan: [name: string, value: string][]; // what else the plan says
   reasons: string[];
+  advice: { node: string; role: string }[]; // that nobody takes by itself
+  facts: [name: string, value: string][]; // what else it tells of itself
   forecast: [name: string, value: string][];
+  others: [name: string, value: string][]; // the forecast of the best other plan
   history: { time: string; text: string }[]; // the latest first
 }
 
@@ -17,13 +20,17 @@ const isData = (value: unknown): value is Data => typeof value === 'object' && v
 export function readPlanner(value: unknown): PlannerView | null {
   if (!isData(value)) return null;
   const plan = value.plan;
+  const says = isData(value.says) ? value.says : {};
   const roles = rolesOf(isData(plan) && plan.roles !== undefined ? plan.roles : plan);
   return {
     mode: typeof value.mode === 'string' ? value.mode : '',
     roles,
     plan: isData(plan) ? figures(plan, roles.length > 0 && plan.roles === undefined ? Object.keys(plan) : ['roles']) : typeof plan === 'string' ? [['plan', plan]] : [],
-    reasons: texts(value.reasons ?? value.reason),
+    reasons: [...new Set([...texts(value.reasons), ...texts(value.reason)])],
+    advice: rolesOf(says.advice),
+    facts: figures(value, ['mode', 'plan', 'reasons', 'reason', 'forecast', 'history', 'says']),
     forecast: isData(value.forecast) ? figures(value.forecast, []) : [],
+    others: isData(says.others) ? figures(says.others, []) : [],
     history: history(value.history),
   };
 }
@@ -87,8 +94,9 @@ function history(value: unknown): { time: string; text: string }[] {
   const list = value.filter(isData).map((entry) => {
     const time = typeof (entry.time ?? entry.at) === 'string' ? String(entry.time ?? entry.at) : '';
     const words = texts(entry.text ?? entry.reasons ?? entry.reason ?? entry.what);
-    const rest = figures(entry, ['time', 'at', 'text', 'reasons', 'reason', 'what']).map(([name, text]) => `${name} ${text}`);
-    return { time, text: words.length > 0 ? words.join(' ') : rest.join(', ') };
+    const roles = rolesOf(entry.roles).map(({ node, role }) => `${node} ${role}`);
+    const rest = figures(entry, ['time', 'at', 'text', 'reasons', 'reason', 'what', 'roles']).map(([name, text]) => `${name} ${text}`);
+    return { time, text: [roles.join(', '), words.length > 0 ? words.join(' ') : rest.join(', ')].filter(Boolean).join(': ') };
   });
   const latestFirst = list.length > 1 && Date.parse(list[0]!.time) < Date.parse(list.at(-1)!.time) ? list.reverse() : list;
   return latestFirst.slice(0, historyMost);

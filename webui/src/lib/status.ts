@@ -65,10 +65,7 @@ export interface ModelStatus {
   prompt_tokens_computed: number;
   prompt_tokens_reused: number;
   tokens_generated: number;
-  prefill_ms?: number; // of a prompt token; 0: not measured
-  step_ms?: number; // of a token of each of step_width answers; 0: not measured
-  step_width?: number;
-  /** What a self-benchmark measured, corrected by requests; a node that has it tells more than the three above. */
+  /** What was measured, by a self-benchmark and by requests; 0 is unknown. */
   rates?: { prefill_ms?: number; decode?: { streams: number; ms: number }[] | null; kv_bytes_per_token?: number };
 }
 
@@ -162,6 +159,14 @@ export function describe({ kind, data }: NodeEvent): string {
       return `KV of ${field('model')} could not be copied: ${field('error')}`;
     case 'engine_retried':
       return `A request for ${field('model')} is computed once more: ${field('error')}`;
+    case 'admin_called':
+      return `${field('key') || 'Somebody without a key'} at ${field('from')} called ${field('method')} ${field('route')} (${number('status')})`;
+    case 'role_draining':
+      return `Finishes what it does as ${field('from')}, to be ${field('to')}: ${field('reason')}`;
+    case 'role_taken':
+      return `Is ${field('to')} now: ${field('reason')}`;
+    case 'self_measured':
+      return `Measured ${field('model')}: reads ${number('prefill_tokens_per_second').toFixed(0)} and writes ${number('decode_tokens_per_second').toFixed(0)} tokens/s`;
     case 'leader_changed':
       return data.quorum ? 'Another node leads the cluster' : `Nobody leads the cluster${field('reason') && `: ${field('reason')}`}`;
     case 'pull_finished':

@@ -26,9 +26,8 @@ export function speedsOf(nodes: SeenNode[]): Map<string, Speed[]> {
   const out = new Map<string, Speed[]>();
   for (const { member, look } of nodes) {
     for (const model of look?.status.models ?? []) {
-      const readMs = model.rates?.prefill_ms || (model.prefill_ms ?? 0);
+      const readMs = model.rates?.prefill_ms ?? 0;
       const paces = (model.rates?.decode ?? []).filter(({ streams, ms }) => streams > 0 && ms > 0);
-      if (paces.length === 0 && model.step_ms) paces.push({ streams: Math.max(1, model.step_width ?? 1), ms: model.step_ms });
       if (readMs <= 0 && paces.length === 0) continue;
       const rateOf = ({ streams, ms }: { streams: number; ms: number }) => (1000 * streams) / ms;
       const best = paces.length > 0 ? paces.reduce((a, b) => (rateOf(b) > rateOf(a) ? b : a)) : null;

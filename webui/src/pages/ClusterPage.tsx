@@ -176,7 +176,7 @@ function NodeActions({ seen: { member, silent } }: { seen: SeenNode }) {
     if (!(await confirm('Remove this node?', question, 'Remove'))) return;
     await act(`${member.name} is removed`, () => removeEverywhere(member.id));
   };
-  const change = (role: string) => act(`${member.name} is ${role}`, () => call(at(member.id, '/admin/cluster/role'), { json: { role } }));
+  const change = (role: string) => act(role === 'auto' ? `${member.name} follows the plan again` : `${member.name} is ${role}`, () => call(at(member.id, '/admin/cluster/role'), { json: { role } }));
   const there = member.state !== 'failed' && member.state !== 'left';
   return (
     <>
@@ -197,6 +197,7 @@ function NodeActions({ seen: { member, silent } }: { seen: SeenNode }) {
                 {roles.map((role) => (
                   <option key={role}>{role}</option>
                 ))}
+                <option value="auto">auto (as started, or planned)</option>
               </select>
             </label>
           </>

@@ -30,7 +30,7 @@ export function PlannerPage() {
   );
 }
 
-function Plan({ planner: { mode, roles, plan, reasons, forecast, history } }: { planner: PlannerView }) {
+function Plan({ planner: { mode, roles, plan, reasons, advice, facts, forecast, others, history } }: { planner: PlannerView }) {
   return (
     <>
       <section class="card" aria-label="Plan">
@@ -38,7 +38,7 @@ function Plan({ planner: { mode, roles, plan, reasons, forecast, history } }: { 
           <h2>Plan</h2>
           {mode && <span class="badge">{mode}</span>}
         </div>
-        {roles.length === 0 && plan.length === 0 && <p>There is no plan yet.</p>}
+        {roles.length === 0 && plan.length === 0 && <p>{history.length > 0 ? 'All nodes are hybrid.' : 'There is no plan yet: every node has the role that it was started with.'}</p>}
         {roles.length > 0 && (
           <table class="parts">
             <thead>
@@ -58,16 +58,29 @@ function Plan({ planner: { mode, roles, plan, reasons, forecast, history } }: { 
           </table>
         )}
         <Pairs pairs={plan} />
+        {advice.length > 0 && <p>It advises: {advice.map(({ node, role }) => `${nameOfNode(node)} ${role}`).join(', ')}.</p>}
         {reasons.map((reason) => (
           <p key={reason} class="reason">
             {reason}
           </p>
         ))}
       </section>
+      {facts.length > 0 && (
+        <section class="card" aria-label="This node">
+          <h2>This node</h2>
+          <Pairs pairs={facts} />
+        </section>
+      )}
       {forecast.length > 0 && (
         <section class="card" aria-label="Forecast">
           <h2>Forecast</h2>
           <Pairs pairs={forecast} />
+          {others.length > 0 && (
+            <>
+              <h3>The best other plan</h3>
+              <Pairs pairs={others} />
+            </>
+          )}
         </section>
       )}
       {history.length > 0 && (

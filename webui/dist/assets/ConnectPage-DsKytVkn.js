@@ -1,4 +1,4 @@
-import{T as e,l as t}from"./format-DobhyHNV.js";import{d as n,o as r,r as i,t as a}from"./Page-BfJVHSH2.js";import{o,r as s,s as c,t as l}from"./index-KGUk0Pj7.js";import{t as u}from"./poll-D0qknzE8.js";var d=`YOUR_API_KEY`;function f(e,t){return[{title:`curl`,language:`bash`,code:`curl -N ${e}/v1/chat/completions \\
+import{T as e,l as t}from"./format-DobhyHNV.js";import{d as n,o as r,r as i,t as a}from"./Page-aVYWDUzk.js";import{o,r as s,s as c,t as l}from"./index-D1YvW1xK.js";import{t as u}from"./poll-D0qknzE8.js";var d=`YOUR_API_KEY`;function f(e,t){return[{title:`curl`,language:`bash`,code:`curl -N ${e}/v1/chat/completions \\
   -H "Authorization: Bearer ${d}" \\
   -H "Content-Type: application/json" \\
   -d '{"model": "${t}", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'`},{title:`openai, Python`,language:`python`,code:`from openai import OpenAI
