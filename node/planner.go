@@ -38,7 +38,6 @@ type planner struct {
 	step    func(scheduler.PlanInput) scheduler.Verdict
 	leading bool
 	before  map[workKey]work // as last seen
-	steps   int
 
 	mu   sync.Mutex
 	last PlannerSays // while this node leads
@@ -220,10 +219,7 @@ func (p *planner) input(state quorum.State) (in scheduler.PlanInput, model strin
 			key := workKey{id, w.Digest}
 			before, known := p.before[key]
 			if !known {
-				before = work{} // it is new; what it did before counts as just now
-				if p.steps == 0 {
-					before = w
-				}
+				before = w // what it did before is not of now
 			}
 			d := w.since(before)
 			loads[w.Digest] = loads[w.Digest].Plus(d)
@@ -231,7 +227,6 @@ func (p *planner) input(state quorum.State) (in scheduler.PlanInput, model strin
 		}
 	}
 	p.before = seen
-	p.steps++
 	digest, most := fallback.Digest, 0.0
 	for d, l := range loads {
 		if weight := l.PromptTokens + l.AnswerTokens; weight > most || weight == most && most > 0 && d < digest {

@@ -227,7 +227,12 @@ func (b *selfBench) measure(ctx context.Context, model models.Model, m engine.Lo
 	one := measurement{node: b.node, model: m.Spec.Name, engine: lease.Engine(), loaded: b.node.loaded(lease.Engine())}
 	f, err := one.run(ctx)
 	if err != nil {
-		b.node.log.Debug("the self-benchmark gave way", "model", m.Spec.Name, "error", err)
+		b.node.log.Debug("the self-benchmark did not end", "model", m.Spec.Name, "error", err)
+		if !errors.Is(err, engine.ErrGaveWay) { // it will fail again
+			b.mu.Lock()
+			b.tried[model.Name] = time.Now().Add(benchEvery)
+			b.mu.Unlock()
+		}
 		return
 	}
 	f.At = time.Now()

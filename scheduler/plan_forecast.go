@@ -75,7 +75,6 @@ type planNode struct {
 type planWorld struct {
 	in       *PlanInput
 	nodes    []planNode // usable, by id
-	idle     []*PlanNode
 	frozen   []*PlanNode
 	now      []member.Role // that hold
 	measured bool          // rates of some node are known

@@ -321,7 +321,7 @@ func TestPlannerBearsNonsense(t *testing.T) {
 					s.in.Load = scheduler.PlanLoad{Requests: x, PromptTokens: y, CachedTokens: x, AnswerTokens: y, TTFTMs: x, TTFTs: y, ITLMs: y, ITLs: x}
 					s.last = s.planner.Step(s.in)
 				}
-				if f := s.last.Forecast; math.IsNaN(f.TTFTMs+f.ITLMs+f.Utilisation) || f.TTFTMs < 0 {
+				if f := s.last.Forecast; math.IsNaN(f.TTFTMs+f.ITLMs+f.Utilisation) || math.IsInf(f.TTFTMs+f.ITLMs+f.Utilisation, 0) || f.TTFTMs < 0 {
 					t.Fatalf("%g, %g: forecast %+v", x, y, f)
 				}
 				floor(t, s)
