@@ -171,9 +171,6 @@ func (s *store) trouble(limit time.Duration) string {
 	return ""
 }
 
-// IsMonotonic tells raft that the log has no holes.
-func (s *store) IsMonotonic() bool { return true }
-
 // FirstIndex is that of the oldest entry, 0 if there is none.
 func (s *store) FirstIndex() (uint64, error) {
 	s.mu.RLock()
@@ -209,6 +206,11 @@ func (s *store) GetLog(index uint64, into *raft.Log) error {
 func (s *store) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
 
 // StoreLogs appends entries. They are on disk when it returns nil.
+//
+// The store is no raft.MonotonicLogStore, although its log has no holes: of one raft
+// deletes the whole log when it installs a snapshot, also entries behind it, and goes on
+// to count them. A snapshot that comes twice, as one does whose answer was late, would
+// end the process. What a new snapshot leaves behind is dropped here instead.
 func (s *store) StoreLogs(logs []*raft.Log) error {
 	last, _ := s.LastIndex()
 	first, behind := uint64(0), last
