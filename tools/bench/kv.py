@@ -32,7 +32,7 @@ class Node:
         self.base = f"http://127.0.0.1:{port}"
         self.model = os.path.basename(args.model).removesuffix(".gguf")
         command = [args.node, "serve", "--data-dir", folder, "--listen", f"127.0.0.1:{port}", "--model", os.path.abspath(args.model),
-                   "--ctx", "4608", "--parallel", "2", "--log-level", "error", *flags]
+                   "--ctx", "4608", "--parallel", "2", "--self-bench", "off", "--log-level", "error", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while not self.kept(flags):

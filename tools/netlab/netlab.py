@@ -72,7 +72,7 @@ class Node:
     def start(self, *flags):
         command = ["ip", "netns", "exec", self.name, self.args.node, "serve", "--name", self.name, "--data-dir", self.folder, "--secret", SECRET, "--listen", f"{self.host}:9494",
                    "--gossip", f"{self.host}:9495", "--peer", f"{self.host}:9496", "--model", self.args.model, "--ctx", "4608", "--parallel", "2", "--api-key", "netlab-key",
-                   "--kv-disk", "0", "--kv-ram", "512MiB", *self.flags, *flags]
+                   "--kv-disk", "0", "--kv-ram", "512MiB", "--self-bench", "off", *self.flags, *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log)
 
     def stop(self):
