@@ -140,7 +140,7 @@ func (s *sim) plan() {
 	if roles := s.o.Planner(s.now, seen); len(roles) == len(s.nodes) {
 		for i, role := range roles {
 			if n := s.nodes[i]; n.role != role {
-				n.role = role
+				n.role, n.fixed = role, false
 				s.result.RoleChanges++
 				s.known.views[i].steady = false
 				s.known.changed(n)

@@ -82,7 +82,7 @@ func (k *knowledge) build(s *sim) {
 				break
 			}
 		}
-		k.shared.Nodes[i] = scheduler.Node{ID: n.id, Name: n.spec.Name, State: member.Alive, Role: n.role, Models: models[i : i+1 : i+1]}
+		k.shared.Nodes[i] = scheduler.Node{ID: n.id, Name: n.spec.Name, State: member.Alive, Role: n.role, Fixed: n.fixed, Models: models[i : i+1 : i+1]}
 	}
 	k.buildLinks()
 }
@@ -140,7 +140,7 @@ func (k *knowledge) state(n *node, e *entry) scheduler.State {
 	}
 	k.set(n.at, n.load())
 	known := &k.shared.Nodes[n.at]
-	known.GoodAge, known.Models[0].LoadAge, known.State, known.Role = 0, 0, member.Alive, n.role
+	known.GoodAge, known.Models[0].LoadAge, known.State, known.Role, known.Fixed = 0, 0, member.Alive, n.role, n.fixed
 	k.fresh = n.at
 	k.shared.Entry = n.id
 	if e == nil {
@@ -211,7 +211,8 @@ func (k *knowledge) seen(n *node) {
 	v.steady = v.load == n.load()
 	v.state = member.Alive
 	k.set(n.at, v.load)
-	k.shared.Nodes[n.at].State, k.shared.Nodes[n.at].Role = member.Alive, n.role
+	known := &k.shared.Nodes[n.at]
+	known.State, known.Role, known.Fixed = member.Alive, n.role, n.fixed
 	for _, e := range k.s.entries {
 		e.ledger.Reported(n.id, clockAt(v.at-k.s.o.RTT/2))
 		delete(e.marks, n.at)

@@ -62,6 +62,7 @@ type node struct {
 	spec        NodeSpec
 	id          member.ID
 	role        member.Role
+	fixed       bool // role is of the options, not of a planner
 	up          bool
 	frozenUntil time.Duration
 	epoch       int32 // of its process; what an earlier one would have done is void
@@ -101,7 +102,7 @@ type node struct {
 func newNode(s *sim, at int) *node {
 	spec := s.o.Nodes[at]
 	n := &node{s: s, at: at, spec: spec, id: nodeID(at), role: spec.Role, up: true, epoch: 1}
-	if n.role == "" {
+	if n.fixed = n.role != ""; !n.fixed {
 		n.role = member.Hybrid
 	}
 	n.room, n.ramRoom, n.diskRoom = spec.KVTokens/s.o.BlockTokens, spec.RAMTokens/s.o.BlockTokens, spec.DiskTokens/s.o.BlockTokens
