@@ -45,22 +45,6 @@ type Backend interface {
 	Close()
 }
 
-// Runner is a Backend that goes on by itself while what it has drawn is handed out: its
-// steps follow each other without a pause.
-type Runner interface {
-	Backend
-	// Draws tells whether Run can draw with a sampler.
-	Draws(s Sampler) bool
-	// Run computes b, whose entries all have Logits set and are each the last token of
-	// a sequence of its own, draws the next token of each with the sampler of the same
-	// index, and goes on with those, for as many steps at most, or until a token ends
-	// its sequence. each gets what a step has drawn, in order, while the next one is
-	// computed, and must not call the backend unless that was the last. False ends it
-	// after the step that is being computed then, of which each is told, too. An error
-	// is that of the step after those.
-	Run(b *Batch, samplers []Sampler, steps int, each func([]Output) bool) error
-}
-
 // SeqID numbers the sequences of a cache, 0 ... Info.Sequences-1.
 type SeqID = int32
 

@@ -46,7 +46,6 @@ type Engine struct {
 	running  []*Sequence // holds a slot each, in the order of admission
 	batch    Batch
 	work     []work
-	samplers []Sampler // of work, for Run
 	pace     pace
 	rates    rates
 	rotation int  // who comes first when a budget is too small for all

@@ -27,26 +27,14 @@ func words(t testing.TB, text string) []engine.Token {
 func start(t testing.TB, o enginetest.Options, cfg engine.Config) (*engine.Engine, *enginetest.Backend) {
 	t.Helper()
 	b := enginetest.New(o)
-	return startOn(t, b, b, cfg), b
-}
-
-// startAhead is start with a fake that goes on by itself.
-func startAhead(t testing.TB, o enginetest.Options, cfg engine.Config) (*engine.Engine, *enginetest.Backend) {
-	t.Helper()
-	b := enginetest.New(o)
-	return startOn(t, enginetest.Ahead{Backend: b}, b, cfg), b
-}
-
-func startOn(t testing.TB, backend engine.Holder, b *enginetest.Backend, cfg engine.Config) *engine.Engine {
-	t.Helper()
-	e := engine.NewChecked(backend, cfg, func(err error) { t.Errorf("invariant: %v", err) })
+	e := engine.NewChecked(b, cfg, func(err error) { t.Errorf("invariant: %v", err) })
 	t.Cleanup(func() {
 		if err := e.Close(context.Background()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		checkClean(t, b)
 	})
-	return e
+	return e, b
 }
 
 // checkClean tests that a closed fake was used well and left clean.
@@ -132,21 +120,19 @@ func TestGenerate(t *testing.T) {
 		{"prompt of several steps", enginetest.Options{Script: script, Batch: 4}, engine.Request{Tokens: words(t, "a longer prompt")}, "Hello, wörld!", engine.FinishStop, 14},
 	}
 	for _, tt := range tests {
-		for name, start := range map[string]func(testing.TB, enginetest.Options, engine.Config) (*engine.Engine, *enginetest.Backend){"": start, ", ahead": startAhead} {
-			t.Run(tt.name+name, func(t *testing.T) {
-				e, b := start(t, tt.options, engine.Config{})
-				text, r := ask(t, e, tt.request)
-				if text != tt.text || r.Reason != tt.reason || r.Generated != tt.generated || r.PromptTokens != len(tt.request.Tokens) {
-					t.Errorf("got %q, %+v; want %q, %s after %d tokens", text, r, tt.text, tt.reason, tt.generated)
-				}
-				if b.Samplers() != 0 {
-					t.Errorf("%d samplers open after the end", b.Samplers())
-				}
-				if s := e.Stats(); s.Running != 0 || s.Queued != 0 || s.Generated != int64(tt.generated) || s.KVTokens != 0 {
-					t.Errorf("stats after the end: %+v", s)
-				}
-			})
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			e, b := start(t, tt.options, engine.Config{})
+			text, r := ask(t, e, tt.request)
+			if text != tt.text || r.Reason != tt.reason || r.Generated != tt.generated || r.PromptTokens != len(tt.request.Tokens) {
+				t.Errorf("got %q, %+v; want %q, %s after %d tokens", text, r, tt.text, tt.reason, tt.generated)
+			}
+			if b.Samplers() != 0 {
+				t.Errorf("%d samplers open after the end", b.Samplers())
+			}
+			if s := e.Stats(); s.Running != 0 || s.Queued != 0 || s.Generated != int64(tt.generated) || s.KVTokens != 0 {
+				t.Errorf("stats after the end: %+v", s)
+			}
+		})
 	}
 }
 

@@ -106,13 +106,6 @@ func (o *outbox) outcome() (Result, error) {
 	return o.mu.result, o.mu.err
 }
 
-// room is how many outputs may be put before the sequence has to pause.
-func (o *outbox) room() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.limit - (len(o.mu.outputs) - o.mu.head)
-}
-
 // isFull tells whether the sequence still has to pause.
 func (o *outbox) isFull() bool {
 	o.mu.Lock()

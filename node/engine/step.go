@@ -21,10 +21,6 @@ func (e *Engine) step() bool {
 		return false
 	}
 	e.fillBatch()
-	if steps := e.ahead(); steps > 1 {
-		e.stepAhead(steps)
-		return true
-	}
 	start := e.config.Now()
 	err := e.backend.Decode(&e.batch)
 	end := e.config.Now()
@@ -80,22 +76,16 @@ func (e *Engine) advance(start, end time.Time) {
 			e.sample(s, w.logits, end)
 		}
 	}
-	e.keepAllBlocks()
+	alone := !slices.ContainsFunc(e.running, (*Sequence).decodes)
+	for _, w := range e.work { // readers have their tokens first
+		e.keepBlocks(w.s, alone)
+	}
 	if back {
 		e.pace.observe(prompt, e.batch.Len(), end.Sub(start))
 		return
 	}
 	e.stats.Computed += int64(prompt)
 	e.observe(prompt, positions, end.Sub(start))
-}
-
-// keepAllBlocks hands out the blocks that a step has completed; readers have their
-// tokens first.
-func (e *Engine) keepAllBlocks() {
-	alone := !slices.ContainsFunc(e.running, (*Sequence).decodes)
-	for _, w := range e.work {
-		e.keepBlocks(w.s, alone)
-	}
 }
 
 // observe learns from the time of a step with some tokens of prompts, at positions
@@ -111,18 +101,13 @@ func (e *Engine) observe(prompt int, positions float64, took time.Duration) {
 	}
 }
 
-// sample draws the next token of s.
+// sample draws the next token of s and hands it to the reader.
 func (e *Engine) sample(s *Sequence, logits int, now time.Time) {
 	out, err := e.backend.Sample(logits, s.sampler, len(s.tokens))
 	if err != nil {
 		e.sampleFailed(s, err)
 		return
 	}
-	e.take(s, out, now)
-}
-
-// take adds the token that was drawn for s and hands it to the reader.
-func (e *Engine) take(s *Sequence, out Output, now time.Time) {
 	s.suspect = false
 	first := s.first.IsZero()
 	if first {

@@ -166,11 +166,7 @@ func TestStress(t *testing.T) {
 
 func stressOnce(t *testing.T, seed uint64) {
 	s := newStress(t, seed)
-	begin := start
-	if seed%2 == 0 {
-		begin = startAhead
-	}
-	e, b := begin(t, s.options, s.config)
+	e, b := start(t, s.options, s.config)
 	var clients sync.WaitGroup
 	for i := range 2 + s.rand.IntN(10) {
 		r := rand.New(rand.NewPCG(seed, uint64(100+i)))

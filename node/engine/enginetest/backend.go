@@ -64,7 +64,6 @@ type Backend struct {
 	info     engine.Info
 	pieces   [vocabSize][]byte
 	samplers atomic.Int64
-	runs     atomic.Int64
 	busy     atomic.Bool // a call that only the owner may make is in progress
 
 	mu struct {

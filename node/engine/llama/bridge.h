@@ -41,8 +41,6 @@ void td_device_get(size_t i, td_device * out);
 
 // ---- model -------------------------------------------------------------------
 
-typedef struct td_sampler td_sampler;
-
 typedef struct {
     const char * path;
     uint32_t context;   // tokens of one sequence; 0: what the model was trained on
@@ -107,20 +105,6 @@ typedef struct { int64_t wall_ns, cpu_ns; } td_timing;
 // then nothing else may be called with m.
 void td_decode(td_model * m, int32_t n);
 int td_decoded(td_model * m, td_timing * timing, td_error * err);
-
-// td_run computes a batch of n entries, each with logits and the last token of a
-// sequence of its own, draws the next token of each from the sampler of the same index,
-// and goes on with those, until it was done steps times (TD_RUN_MAX at most), a token
-// ends its sequence, td_halt was called meanwhile, or something fails. One byte is
-// written to options.done for each step, when td_ran can tell what came of it; nothing
-// else may be called with m or the samplers before the last one.
-enum { TD_RUN_MAX = 32 };
-void td_run(td_model * m, td_sampler * const * samplers, int32_t n, int32_t steps);
-// td_halt ends td_run after the step that it computes.
-void td_halt(td_model * m);
-// td_ran gives the n tokens of a step; more: another one follows.
-int td_ran(td_model * m, int32_t step, int32_t * tokens, bool * more, td_timing * timing, td_error * err);
-
 void td_set_threads(td_model * m, int32_t n);
 bool td_seq_remove(td_model * m, int32_t seq, int32_t from);
 

@@ -2,7 +2,6 @@
 #ifndef TANDEM_BRIDGE_INTERNAL_H
 #define TANDEM_BRIDGE_INTERNAL_H
 
-#include <atomic>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -42,16 +41,6 @@ struct td_model {
         td_timing timing{};
         td_error err{};
     } decoded;
-    // Of td_run: what became of each step, and that no other is to follow.
-    struct run_result {
-        int rc = 0;
-        bool more = false;
-        td_timing timing{};
-        td_error err{};
-        std::vector<int32_t> tokens;
-    };
-    std::vector<run_result> ran;
-    std::atomic<bool> halted{false};
     std::unique_ptr<runner> thread;
 
     // How KV rows of one token look: K and V of each layer in turn. Empty if they
@@ -91,9 +80,6 @@ private:
 // decode_batch computes the first n entries of m's batch and returns what
 // llama_decode returns; err tells more of anything but 0 and 1.
 int decode_batch(td_model & m, int32_t n, td_error * err);
-
-// sample draws from the logits of batch entry i, as td_sample does.
-int sample(td_model & m, td_sampler & s, int32_t i, int64_t pos, const uint64_t * allowed, int end, td_error * err);
 
 // describe_kv finds out how the rows of sequence 0, which holds some, look. It
 // throws if they cannot be moved.

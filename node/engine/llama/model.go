@@ -35,11 +35,6 @@ type model struct {
 	// Results of the owner's C calls.
 	err    C.td_error
 	timing C.td_timing
-
-	// Reused by Run.
-	samplers []*C.td_sampler
-	drawn    []engine.Token
-	outputs  []engine.Output
 }
 
 func newModel(c *C.td_model, info *C.td_info, o Options, done *bell) (*model, error) {
@@ -110,30 +105,6 @@ func (m *model) Info() engine.Info { return m.info }
 
 func (m *model) Decode(b *engine.Batch) error {
 	n := b.Len()
-	if err := m.fill(b); err != nil {
-		return err
-	}
-	m.decoded = 0
-	C.td_decode(m.c, C.int32_t(n))
-	m.done.wait()
-	if rc := C.td_decoded(m.c, &m.timing, &m.err); rc != C.TD_OK {
-		return m.decodeError(rc)
-	}
-	m.decoded = n
-	m.keepPace()
-	return nil
-}
-
-func (m *model) decodeError(rc C.int) error {
-	if rc == C.TD_NO_ROOM {
-		return errors.New("llama: decode: no room in the KV cache")
-	}
-	return errors.New("llama: decode: " + cause(errorText(&m.err)))
-}
-
-// fill checks a batch and writes it where C reads it.
-func (m *model) fill(b *engine.Batch) error {
-	n := b.Len()
 	if n == 0 || n > len(m.token) {
 		return fmt.Errorf("llama: a batch has 1 to %d tokens, this one %d", len(m.token), n)
 	}
@@ -154,42 +125,18 @@ func (m *model) fill(b *engine.Batch) error {
 			m.logits[i] = 1
 		}
 	}
-	return nil
-}
-
-// Draws tells whether Run can draw what a sampler says: grammars and log-probabilities
-// are read after each step, so they cannot.
-func (m *model) Draws(s engine.Sampler) bool {
-	sm := s.(*sampler)
-	return sm.grammar == nil && sm.result.n_top < 0
-}
-
-// Run implements engine.Runner.
-func (m *model) Run(b *engine.Batch, samplers []engine.Sampler, steps int, each func([]engine.Output) bool) error {
-	n := b.Len()
-	if err := m.fill(b); err != nil {
-		return err
-	}
-	m.samplers, m.drawn, m.outputs = m.samplers[:0], slices.Grow(m.drawn[:0], n)[:n], slices.Grow(m.outputs[:0], n)[:n]
-	for _, s := range samplers {
-		m.samplers = append(m.samplers, s.(*sampler).c)
-	}
 	m.decoded = 0
-	C.td_run(m.c, unsafe.SliceData(m.samplers), C.int32_t(n), C.int32_t(steps))
-	for step, more := C.int32_t(0), C.bool(true); more; step++ {
-		m.done.wait()
-		if rc := C.td_ran(m.c, step, (*C.int32_t)(unsafe.SliceData(m.drawn)), &more, &m.timing, &m.err); rc != C.TD_OK {
-			return m.decodeError(rc)
-		}
-		for i, t := range m.drawn {
-			m.outputs[i] = engine.Output{Token: t, Piece: m.vocab.Piece(t, false)}
-		}
-		if !each(m.outputs) {
-			C.td_halt(m.c)
-		}
+	C.td_decode(m.c, C.int32_t(n))
+	m.done.wait()
+	switch C.td_decoded(m.c, &m.timing, &m.err) {
+	case C.TD_OK:
+		m.decoded = n
+		m.keepPace()
+		return nil
+	case C.TD_NO_ROOM:
+		return errors.New("llama: decode: no room in the KV cache")
 	}
-	m.keepPace()
-	return nil
+	return errors.New("llama: decode: " + cause(errorText(&m.err)))
 }
 
 // keepPace adapts the compute threads to what the last Decode met.

@@ -8,7 +8,7 @@
 #include <thread>
 
 // runner runs one task at a time on a thread of its own and writes one byte to a
-// file descriptor whenever one has ended, or says so itself.
+// file descriptor whenever one has ended.
 class runner {
 public:
     explicit runner(int done) : done_(done), thread_([this] { loop(); }) {}
@@ -16,8 +16,6 @@ public:
 
     // start must not be called again before the byte was read.
     void start(std::function<void()> task);
-    // ring writes one byte more, for the task that runs.
-    void ring();
 
 private:
     int done_;

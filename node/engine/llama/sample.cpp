@@ -5,7 +5,6 @@
 
 #include "bridge_internal.h"
 #include "logits.h"
-#include "stopwatch.h"
 
 struct td_sampler {
     td_sampling p{};
@@ -360,79 +359,20 @@ extern "C" const td_result * td_sampler_result(td_sampler * s) { return &s->resu
 
 extern "C" void td_sampler_free(td_sampler * s) { delete s; }
 
-int sample(td_model & m, td_sampler & s, int32_t i, int64_t pos, const uint64_t * allowed, int end, td_error * err) {
+extern "C" int td_sample(td_model * m, td_sampler * s, int32_t i, int64_t pos, const uint64_t * allowed, int end, td_error * err) {
     return guarded(err, int(TD_FAILED), [&]() -> int {
         log_capture log;
-        float * logits = llama_get_logits_ith(m.ctx, i);
-        settle(s, pos);
-        int32_t t = logits ? pick(m, s, logits, pos, allowed, end) : -1;
+        float * logits = llama_get_logits_ith(m->ctx, i);
+        settle(*s, pos);
+        int32_t t = logits ? pick(*m, *s, logits, pos, allowed, end) : -1;
         if (t < 0) {
             throw std::runtime_error(allowed ? "no token continues the text" : "no token has a finite logit");
         }
-        s.result.token = t;
-        s.pending_pos = pos;
-        if (s.p.top_logprobs >= 0) {
-            add_logprobs(m, s, logits);
+        s->result.token = t;
+        s->pending_pos = pos;
+        if (s->p.top_logprobs >= 0) {
+            add_logprobs(*m, *s, logits);
         }
         return TD_OK;
     });
-}
-
-extern "C" int td_sample(td_model * m, td_sampler * s, int32_t i, int64_t pos, const uint64_t * allowed, int end, td_error * err) {
-    return sample(*m, *s, i, pos, allowed, end, err);
-}
-
-namespace {
-
-// run_step computes the batch and draws from it.
-void run_step(td_model & m, td_sampler * const * samplers, int32_t n, td_model::run_result & r) {
-    r.rc = guarded(&r.err, int(TD_FAILED), [&]() -> int {
-        stopwatch watch;
-        int rc = decode_batch(m, n, &r.err);
-        r.timing = watch.read();
-        return rc == 0 ? TD_OK : rc == 1 ? TD_NO_ROOM : TD_FAILED;
-    });
-    for (int32_t i = 0; i < n && r.rc == TD_OK; i++) {
-        r.rc = sample(m, *samplers[i], i, m.pos[size_t(i)] + 1, nullptr, 0, &r.err);
-        r.tokens[size_t(i)] = samplers[i]->result.token;
-    }
-}
-
-} // namespace
-
-extern "C" void td_run(td_model * m, td_sampler * const * samplers, int32_t n, int32_t steps) {
-    steps = std::min(steps, int32_t(TD_RUN_MAX));
-    m->halted = false;
-    m->ran.resize(size_t(TD_RUN_MAX));
-    for (auto & r : m->ran) {
-        r.tokens.resize(size_t(n));
-    }
-    std::vector<td_sampler *> of(samplers, samplers + n);
-    m->thread->start([m, of, n, steps] {
-        for (int32_t k = 0;; k++) {
-            auto & r = m->ran[size_t(k)];
-            run_step(*m, of.data(), n, r);
-            bool ends = std::any_of(r.tokens.begin(), r.tokens.end(), [&](int32_t t) { return std::find(m->eog.begin(), m->eog.end(), t) != m->eog.end(); });
-            r.more = r.rc == TD_OK && !ends && k + 1 < steps && !m->halted;
-            if (!r.more) {
-                return; // the thread rings
-            }
-            for (int32_t i = 0; i < n; i++) {
-                m->token[size_t(i)] = r.tokens[size_t(i)];
-                m->pos[size_t(i)]++;
-            }
-            m->thread->ring();
-        }
-    });
-}
-
-extern "C" void td_halt(td_model * m) { m->halted = true; }
-
-extern "C" int td_ran(td_model * m, int32_t step, int32_t * tokens, bool * more, td_timing * timing, td_error * err) {
-    auto & r = m->ran[size_t(step)];
-    std::copy(r.tokens.begin(), r.tokens.end(), tokens);
-    *more = r.more;
-    *timing = r.timing;
-    *err = r.err;
-    return r.rc;
 }
