@@ -238,14 +238,15 @@ describe('a question', () => {
 });
 
 describe('several chats', () => {
-  it('keep their streams when another is looked at, and a reload shows them as they were', async () => {
+  // A real model may end its first answer before the second one begins.
+  it('keep their streams when another is looked at, and a reload shows them as they were', fakeOnly, async () => {
     const page = await newPage(env);
-    await ask(page, 'spell ALPHA, then tell the longest story you know about it');
+    await ask(page, 'spell ALPHA');
     await textGrows(page, 10);
     const first = page.url();
     await page.getByRole('link', { name: 'New chat' }).first().click();
     await page.locator('.welcome').waitFor();
-    await ask(page, 'spell BETA, then tell the longest story you know about it');
+    await ask(page, 'spell BETA');
     await textGrows(page, 10);
     await page.locator('.chat-item .pulse').nth(1).waitFor();
     const second = await answerText(page);
@@ -253,10 +254,8 @@ describe('several chats', () => {
     await page.locator('.bubble', { hasText: 'ALPHA' }).waitFor();
     const beforeReload = await answerText(page);
     assert.ok(beforeReload.length > 10);
-    if (!baseURL) {
-      assert.match(beforeReload, /^(ALPHA ?)+$/);
-      assert.match(second, /^(BETA ?)+$/);
-    }
+    assert.match(beforeReload, /^(ALPHA ?)+$/);
+    assert.match(second, /^(BETA ?)+$/);
     await page.reload();
     await page.locator('.bubble', { hasText: 'ALPHA' }).waitFor();
     await until('a note', async () => /Interrupted/.test(await answer(page).innerText()));
