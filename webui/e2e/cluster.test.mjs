@@ -83,7 +83,7 @@ describe('a real cluster', { skip: binary ? false : 'needs NODE_BINARY' }, () =>
     await prefix.getByRole('button', { name: new RegExp(`^Pin .* on ${holder}$`) }).click();
     await prefix.getByRole('button', { name: new RegExp(`^Unpin .* on ${holder}$`) }).click();
     await prefix.getByRole('button', { name: new RegExp(`^Pin .* on ${holder}$`) }).waitFor();
-    const copy = prefix.getByRole('button', { name: /^Copy/ });
+    const copy = prefix.getByRole('button', { name: /^Copy/ }).first();
     if ((await copy.count()) > 0) {
       const to = /to (\w+)$/.exec(await copy.getAttribute('aria-label'))[1];
       await copy.click();
