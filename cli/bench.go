@@ -313,6 +313,9 @@ func (s *benchNode) decodeRate(ctx context.Context, streams int) (float64, error
 	}
 	var from, to time.Time
 	for _, r := range results {
+		if len(r.tokens) < 2 {
+			return 0, fmt.Errorf("an answer of %d events; a rate needs 2", len(r.tokens))
+		}
 		if from.Before(r.tokens[0]) {
 			from = r.tokens[0]
 		}

@@ -69,11 +69,12 @@ func (s *kvSink) Close() {
 // and learns how fast that is. What came is in the sink, whatever the error, which is
 // a *xfer.PullError.
 func (p *peers) pull(ctx context.Context, from member.ID, ids []block.ID, wait time.Duration, sink *kvSink) (xfer.Pulled, xfer.Transport, error) {
-	way := p.bulk.way(from)
-	carrier := way
+	// Beside memory a connection carries words about blocks, and those that found no place;
+	// without it, should it have gone this moment, all of them.
+	way, carrier := p.bulk.way(from), p.bulk.network(from)
 	memory := p.memory.of(from, way)
-	if memory != nil { // only words about blocks go over a connection, or those that found no place
-		carrier = p.bulk.network(from)
+	if memory == nil {
+		way = carrier
 	}
 	pull := xfer.Pull{IDs: ids, Wait: wait, Lanes: xfer.BulkLanes(way), Sink: sink, Memory: memory, Open: func(ctx context.Context, lane int) (*xfer.Stream, error) {
 		return p.link.OpenBulk(ctx, from, xfer.ServicePull, carrier, lane)
