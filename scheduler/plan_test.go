@@ -63,27 +63,7 @@ func newPlanScript() *planScript {
 }
 
 func planTranscript(t *testing.T, text string) string {
-	t.Helper()
-	var out strings.Builder
-	s := newPlanScript()
-	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		if strings.HasPrefix(line, "\t") {
-			continue
-		}
-		out.WriteString(line + "\n")
-		words := strings.Fields(line)
-		if len(words) == 0 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		printed, err := s.do(words[0], words[1:])
-		if err != nil {
-			t.Fatalf("line %d: %s: %v", n+1, line, err)
-		}
-		for _, l := range printed {
-			out.WriteString("\t" + l + "\n")
-		}
-	}
-	return out.String()
+	return transcriptOf(t, text, newPlanScript().do)
 }
 
 func (s *planScript) do(verb string, words []string) ([]string, error) {

@@ -52,9 +52,15 @@ type script struct {
 }
 
 func transcript(t *testing.T, text string) string {
+	s := &script{policy: "cost", ids: map[string]int{}}
+	return transcriptOf(t, text, s.do)
+}
+
+// transcriptOf runs the lines of a script and puts behind each what it prints, indented;
+// such lines, from the run before, are left out.
+func transcriptOf(t *testing.T, text string, do func(verb string, words []string) ([]string, error)) string {
 	t.Helper()
 	var out strings.Builder
-	s := &script{policy: "cost", ids: map[string]int{}}
 	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		if strings.HasPrefix(line, "\t") {
 			continue
@@ -64,7 +70,7 @@ func transcript(t *testing.T, text string) string {
 		if len(words) == 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
-		printed, err := s.do(words[0], words[1:])
+		printed, err := do(words[0], words[1:])
 		if err != nil {
 			t.Fatalf("line %d: %s: %v", n+1, line, err)
 		}

@@ -33,10 +33,7 @@ func decodeChat(body []byte) (*call, error) {
 	c.Messages = o.messages()
 	c.Tools = o.tools()
 	c.ToolChoice = o.toolChoice(c.Tools)
-	c.ParallelToolCalls = true
-	o.flag("parallel_tool_calls", &c.ParallelToolCalls)
-	// A function that is named is called once, whatever the model would go on with.
-	c.ParallelToolCalls = c.ParallelToolCalls && c.ToolChoice.Mode != "function"
+	c.ParallelToolCalls = o.parallelCalls(c.ToolChoice)
 	c.Sampling = openAIDefaults()
 	o.sampling(&c.Sampling)
 	o.chatLogprobs(&c.Sampling)

@@ -89,9 +89,7 @@ func (o *object) responsePrompt(c *call) {
 	c.Messages = append(c.Messages, o.responseInput()...)
 	c.Tools = o.responseTools()
 	c.ToolChoice = o.responseToolChoice(c.Tools)
-	c.ParallelToolCalls = true
-	o.flag("parallel_tool_calls", &c.ParallelToolCalls)
-	c.ParallelToolCalls = c.ParallelToolCalls && c.ToolChoice.Mode != "function"
+	c.ParallelToolCalls = o.parallelCalls(c.ToolChoice)
 	c.Format = o.responseText()
 	o.responseReasoning(c)
 	const stateless = "answers are not stored; send the whole conversation as input"

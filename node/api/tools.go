@@ -109,6 +109,14 @@ func (o *object) checkChoice(choice chat.ToolChoice, tools []chat.Tool) chat.Too
 	return choice
 }
 
+// parallelCalls reads parallel_tool_calls. A function that is named is called once,
+// whatever the model would go on with.
+func (o *object) parallelCalls(choice chat.ToolChoice) bool {
+	parallel := true
+	o.flag("parallel_tool_calls", &parallel)
+	return parallel && choice.Mode != "function"
+}
+
 func (o *object) namedTool() chat.ToolChoice {
 	choice := chat.ToolChoice{Mode: "function"}
 	var kind string
