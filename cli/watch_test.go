@@ -92,8 +92,9 @@ func TestTopAndTrace(t *testing.T) {
 func TestTraceFollows(t *testing.T) {
 	n, _ := startNode(t, nil)
 	askNode(t, n, "")
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	r, w := io.Pipe()
+	defer context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })()
 	c, _, err := node.LoadConfig(node.Sources{Flags: map[string][]string{"listen": {n.Addr()}, "data-dir": {t.TempDir()}}})
 	if err != nil {
 		t.Fatal(err)

@@ -401,10 +401,11 @@ func (h *eventHub) open() (recent []datedEvent, ch <-chan streamEvent, end func(
 	}
 }
 
-// subscribe calls each for every event until ctx ends or each fails.
-func (h *eventHub) subscribe(ctx context.Context, each func(name string, data []byte) error) error {
+// subscribe calls opened, and each for every event since, until ctx ends or each fails.
+func (h *eventHub) subscribe(ctx context.Context, opened func(), each func(name string, data []byte) error) error {
 	_, ch, end := h.open()
 	defer end()
+	opened()
 	for {
 		select {
 		case e := <-ch:

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,4 +62,19 @@ func FuzzCheckEvent(f *testing.F) {
 			t.Fatalf("%q was taken as %q: %+v %v", data, kind, e, err)
 		}
 	})
+}
+
+// Nothing is missed from the moment on in which the subscriber is told that it has begun.
+func TestEventsSinceOpened(t *testing.T) {
+	hub := newEventHub("n")
+	enough := errors.New("enough")
+	err := hub.subscribe(t.Context(), func() { hub.emit(RequestMoved{ID: "r"}) }, func(name string, data []byte) error {
+		if name != "request_moved" || !strings.Contains(string(data), `"r"`) {
+			t.Errorf("%s %s", name, data)
+		}
+		return enough
+	})
+	if !errors.Is(err, enough) {
+		t.Error(err)
+	}
 }

@@ -284,11 +284,11 @@ func (n *Node) WaitReady(ctx context.Context) error {
 }
 
 // Events implements api.Admin. Streams end when the node begins to stop.
-func (n *Node) Events(ctx context.Context, each func(name string, data []byte) error) error {
+func (n *Node) Events(ctx context.Context, open func(), each func(name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.stopping, cancel)()
-	return n.events.subscribe(ctx, each)
+	return n.events.subscribe(ctx, open, each)
 }
 
 // Metrics implements api.Admin.

@@ -38,10 +38,16 @@ func (s *Server) adminStatus(w http.ResponseWriter, r *http.Request) {
 func (s *Server) adminEvents(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	out := newStream(w, "text/event-stream", s.cfg.WriteTimeout, s.cfg.KeepAlive, cancel)
-	defer out.close()
+	// Who has the head of the answer misses nothing of what happens from then on.
+	var out *stream
+	defer func() {
+		if out != nil {
+			out.close()
+		}
+	}()
+	open := func() { out = newStream(w, "text/event-stream", s.cfg.WriteTimeout, s.cfg.KeepAlive, cancel) }
 	// The error says that the client or the node is going; nobody is left to tell.
-	_ = s.cfg.Admin.Events(ctx, func(name string, data []byte) error {
+	_ = s.cfg.Admin.Events(ctx, open, func(name string, data []byte) error {
 		return out.append(func(b []byte) []byte { return appendEvent(b, name, data) })
 	})
 }

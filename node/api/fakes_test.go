@@ -179,7 +179,8 @@ type fakeAdmin struct {
 
 func (f *fakeAdmin) Ready() error               { return f.ready }
 func (f *fakeAdmin) Status(context.Context) any { return map[string]any{"goroutines": 1} }
-func (f *fakeAdmin) Events(ctx context.Context, each func(string, []byte) error) error {
+func (f *fakeAdmin) Events(ctx context.Context, open func(), each func(string, []byte) error) error {
+	open()
 	if f.events != nil {
 		return f.events(ctx, each)
 	}

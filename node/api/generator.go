@@ -260,8 +260,8 @@ type Admin interface {
 	Ready() error
 	// Status is encoded as JSON for /admin/status.
 	Status(ctx context.Context) any
-	// Events calls each with typed events as JSON until ctx ends.
-	Events(ctx context.Context, each func(name string, data []byte) error) error
+	// Events calls open, and each with every typed event since as JSON until ctx ends.
+	Events(ctx context.Context, open func(), each func(name string, data []byte) error) error
 	// Metrics writes the Prometheus text format.
 	Metrics(w io.Writer) error
 }
